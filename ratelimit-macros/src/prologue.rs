@@ -149,6 +149,6 @@ impl AfterBody {
     fn wrap(&self, body: &TokenStream) -> TokenStream {
         let Self { charge, private, closure, at } = self;
         let settle = quote_spanned!(*at=> settle);
-        quote!(#private::Charge::#settle(#charge, #body, #closure))
+        quote!(#private::Charge::#settle(&#charge, #body, #closure))
     }
 }

@@ -137,6 +137,25 @@ impl State {
         outcome
     }
 
+    /// Decides a call if that changes the memory on the heap neither way.
+    #[inline]
+    pub(crate) fn decide_in_place(
+        &mut self,
+        now: Timestamp,
+        request: Request<'_>,
+    ) -> Option<Outcome> {
+        let decided = match self {
+            Self::WeightedWindow(log) => return log.decide_in_place(now, request),
+            _ if request.max_wait > Micros::ZERO => None,
+            Self::SlidingCounter(one) => one.decide_in_place(now, request),
+            Self::FixedWindow(one) => one.decide_in_place(now, request),
+            Self::TokenBucket(one) => one.decide_in_place(now, request),
+            Self::CalendarWindow(one) => one.decide_in_place(now, request),
+            _ => None,
+        };
+        decided.or_else(|| self.keeps_size(now, request).then(|| self.decide(now, request)))
+    }
+
     /// Returns `true` if a decision of the call changes the memory on the heap neither way.
     #[inline]
     pub(crate) fn keeps_size(&self, now: Timestamp, request: Request<'_>) -> bool {
@@ -170,6 +189,7 @@ impl State {
     }
 
     /// Returns the memory on the heap.
+    #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::SlidingWindow(log) => log.heap_bytes(),
@@ -186,6 +206,7 @@ impl State {
 
     /// Changes the units of a call, as far as they still count. Returns the time for which the state
     /// then counts, if that is longer than before.
+    #[inline]
     pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
         let lasts = match self {
             Self::SlidingWindow(log) => {

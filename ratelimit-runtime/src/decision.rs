@@ -129,10 +129,10 @@ impl Decision {
         Self::with_receipt(request.policy, outcome, Some(receipt))
     }
 
-    /// Adds the permit that the call holds.
+    /// Adds the permit that the call holds, if it holds one.
     #[inline]
-    pub(crate) fn with_permit(self, permit: Arc<dyn Permit>) -> Self {
-        Self { permit: Some(permit), ..self }
+    pub(crate) fn hold(&mut self, permit: Option<Arc<dyn Permit>>) {
+        self.permit = permit;
     }
 
     /// Returns the permit that the call holds.

@@ -47,10 +47,9 @@ pub use self::{
     usage::{LimitRef, LimitUsage, TierUsage, UsageError},
     warning::Warning,
 };
-use self::{
-    all::{answers, ask_all},
-    handle::Inner,
-};
+use std::array;
+
+use self::{all::ask_all, handle::Inner};
 use crate::{
     caller::IntoCaller,
     decision::Decision,
@@ -170,12 +169,12 @@ impl Limiter {
     /// `max_wait`.
     pub async fn check_all<const N: usize>(
         &self,
-        checks: [Check<'_>; N],
+        mut checks: [Check<'_>; N],
     ) -> Result<[Decision; N], RateLimitError> {
-        let checks = checks.map(Check::joint);
+        checks.iter_mut().for_each(Check::join);
         let mut calls = checks.each_ref().map(|check| self.join(check));
         ask_all(&mut calls).await?;
-        Ok(answers(&mut calls).map(admitted))
+        Ok(array::from_fn(|index| admitted(calls[index].take_answer())))
     }
 
     /// Returns a check that takes nothing: its answer is the one that [`check`](Self::check) would

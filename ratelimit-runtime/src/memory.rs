@@ -141,6 +141,7 @@ impl MemoryStore {
     ///
     /// [`StoreFull`](UnavailableReason::StoreFull) if the call needs memory and its limit may not
     /// take more.
+    #[inline]
     pub(crate) fn decide(
         &self,
         key: KeyRef<'_>,
@@ -168,7 +169,7 @@ impl MemoryStore {
     }
 
     /// Decides a call by the state of its key.
-    #[inline]
+    #[inline(never)]
     fn decide_window(
         &self,
         counted: Option<Timestamp>,
@@ -182,11 +183,14 @@ impl MemoryStore {
         if request.policy.is_calendar() {
             return self.decide_dated(shard, table, now, &lookup, request);
         }
-        if request.policy.max_concurrency().is_none()
-            && let Some(entry) = table.find_mut(&lookup)
-            && entry.state.keeps_size(now, request)
+        if let Some(outcome) = table.decide_permit(&lookup, request) {
+            return Ok(outcome);
+        }
+        if let Some(entry) = table.find_mut(&lookup)
+            && let Some(outcome) = entry.decide_in_place(now, request)
         {
-            return Ok(entry.decide(now, request));
+            table.take_permit(&lookup, request, outcome);
+            return Ok(outcome);
         }
         self.decide_with_memory(shard, table, now, &lookup, request)
     }
@@ -254,10 +258,7 @@ impl MemoryStore {
         key: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<(Outcome, Usage, Usage), Usage> {
-        let decided = entry
-            .decide_one(now, request)
-            .or_else(|| entry.state.keeps_size(now, request).then(|| entry.decide(now, request)));
-        if let Some(outcome) = decided {
+        if let Some(outcome) = entry.decide_in_place(now, request) {
             return Ok((outcome, Usage::default(), Usage::default()));
         }
         let growth = Usage { keys: 0, bytes: entry.state.growth(now, request) };

@@ -79,7 +79,7 @@ impl Recorder {
         policy: &Policy,
         units: u32,
         is_dry_run: bool,
-        outcome: Result<Outcome, UnavailableReason>,
+        outcome: &Result<Outcome, UnavailableReason>,
         caller: impl FnOnce() -> Option<String>,
         waited: impl FnOnce() -> Duration,
     ) {
@@ -92,7 +92,7 @@ impl Recorder {
             Err(_) if is_dry_run => (Verdict::WouldHaveRefused, DecidedBy::Nobody),
             Err(_) => (Verdict::Unavailable, DecidedBy::Nobody),
         };
-        if let Ok(numbers) = &outcome {
+        if let Ok(numbers) = outcome {
             limit.count_numbers(policy, answer.0, numbers);
         }
         limit.count(answer.0, answer.1);

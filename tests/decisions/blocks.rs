@@ -211,6 +211,29 @@ async fn a_joint_refusal_is_an_offence_of_the_limit_that_refuses() {
     .await;
 }
 
+/// Plans of one limit may have a block or not: each call is answered by its own policy, also without Redis.
+#[tokio::test]
+async fn a_refusal_under_a_policy_with_a_block_and_one_without_it_are_two() {
+    for policy in [
+        Policy::sliding_window("block-plans", HOUR, 1),
+        Policy::sliding_window("block-plans", HOUR, 1).weighted(),
+        Policy::fixed_window("block-plans", HOUR, 1),
+    ] {
+        on_each_store(async |limiter| {
+            let refused_for = async |policy: &Policy| {
+                exceeded(limiter.check(policy, "alice").await).retry_after()
+            };
+            limiter.check(&policy, "alice").await.unwrap();
+            assert!(refused_for(&policy).await <= HOUR);
+            let blocking = policy.block(&[DAY]);
+            assert_eq!(refused_for(&blocking).await, DAY, "{policy:?}: an offence");
+            assert!(refused_for(&policy).await <= HOUR, "{policy:?} has no block");
+            assert!(refused_for(&blocking).await > HOUR, "{policy:?}");
+        })
+        .await;
+    }
+}
+
 #[tokio::test]
 async fn what_does_not_go_with_a_block_is_invalid() {
     let limiter = Limiter::in_memory();

@@ -9,7 +9,10 @@ use harness::{RedisServer, exceeded, until};
 use ratelimit_runtime::{
     Caller, Enforcement, Limiter, LimiterBuilder, Override, Policy, RateLimitError, rate_limit,
 };
-use tokio::time::{Instant, advance};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, advance},
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -135,6 +138,51 @@ async fn a_fleet_warns_once() {
     let keys = server.keys();
     let of_warning = |key: &&String| key.ends_with("warned/warned-again/alice");
     assert_eq!(keys.iter().filter(of_warning).count(), 1, "{keys:?}");
+}
+
+/// Calls of three limiters at once cross the mark, are given back or raised, and cross it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_limiters_that_cross_the_mark_at_once_warn_once() {
+    let (server, warnings) = (RedisServer::start(), Warnings::default());
+    let mut limiters = Vec::new();
+    for _ in 0..3 {
+        limiters.push(warnings.builder().connect(&server.url()).await.unwrap());
+    }
+    let mut expected = 0;
+    for policy in [
+        Policy::sliding_window("warned-fleet", HOUR, 100).weighted(),
+        Policy::sliding_counter("warned-fleet", HOUR, 100),
+        Policy::fixed_window("warned-fleet", HOUR, 100),
+        Policy::token_bucket("warned-fleet", HOUR, 100),
+    ] {
+        for _ in 0..2 {
+            let mut calls = JoinSet::new();
+            for limiter in limiters.iter().cycle().take(12) {
+                let limiter = limiter.clone();
+                calls.spawn(async move {
+                    for _ in 0..20 {
+                        let check = limiter.check(&policy, "alice").cost(3).warn_at(80);
+                        if let Ok(decision) = check.await {
+                            limiter.settle(&decision, fastrand::u32(..=4)).await.unwrap();
+                        }
+                    }
+                });
+            }
+            calls.join_all().await;
+            for limiter in &limiters {
+                while limiter.check(&policy, "alice").warn_at(80).await.is_ok() {}
+                // Answered after all that the limiter has sent before.
+                let _ = limiter.peek(&policy, "alice").await;
+            }
+            expected += 1;
+            warnings.until(expected).await;
+            // The next round is as in the next period.
+            for limiter in &limiters {
+                limiter.reset(&policy, "alice").await.unwrap();
+            }
+        }
+    }
+    assert_eq!(warnings.callers(), vec!["alice"; expected]);
 }
 
 #[tokio::test]

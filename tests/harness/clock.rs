@@ -24,10 +24,15 @@ impl Clock {
 
     /// Starts a server that uses this clock.
     pub fn server(&self, arguments: &[&str]) -> RedisServer {
-        let path = |path: &PathBuf| path.to_str().expect("a path in UTF-8").to_owned();
-        let (library, offset) = (path(library()), path(&self.offset));
-        let environment = [("LD_PRELOAD", &*library), ("CLOCK_OFFSET", &*offset)];
+        let environment = self.environment();
+        let environment = environment.each_ref().map(|(name, value)| (*name, &**value));
         RedisServer::with_environment(arguments, &environment)
+    }
+
+    /// The environment of other programs that use this clock.
+    pub fn environment(&self) -> [(&'static str, String); 2] {
+        let path = |path: &PathBuf| path.to_str().expect("a path in UTF-8").to_owned();
+        [("LD_PRELOAD", path(library())), ("CLOCK_OFFSET", path(&self.offset))]
     }
 
     /// Sets the clock, and waits until this server tells its time: some read it only now and then.

@@ -4,6 +4,7 @@
 //! The rules are those of the guide, and use no code of the runtime. Times are microseconds of the machine's
 //! clock, which is that of its Redis too. A doubtful time is no fault: bounds are those that hold for certain.
 
+mod blocks;
 mod call;
 mod charges;
 mod note;
@@ -15,6 +16,7 @@ mod shares;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod warnings;
 mod windows;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
@@ -41,7 +43,7 @@ pub const LONGEST_WAIT: Duration = Duration::from_millis(1_500);
 pub const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The features of a mix, by their names. Without one of them no call uses it.
-pub const FEATURES: [&str; 25] = [
+pub const FEATURES: [&str; 27] = [
     "lease",
     "wait",
     "permits",
@@ -59,6 +61,8 @@ pub const FEATURES: [&str; 25] = [
     "callers",
     "plans",
     "keypause",
+    "block",
+    "warn",
     "threads",
     "blocked",
     "runtimes",
@@ -69,11 +73,17 @@ pub const FEATURES: [&str; 25] = [
     "stop",
 ];
 
+/// The lengths of blocks, in milliseconds, by a policy's choice; the first one has none.
+pub const BLOCKS: [&[u64]; 3] = [&[], &[200, 500, 1_000], &[300, 700]];
+
 /// The plan of half of a limit's number.
 pub const SMALL_PLAN: &str = "small";
 
-/// The feature with a mode of its own: keys are lost now and then.
+/// The feature that loses all keys now and then.
 pub const LOSES_KEYS: &str = "flushall";
+
+/// The features with a mode of their own. The last two are those of a cluster: slots move, and a primary is killed.
+pub const MODES: [&str; 3] = [LOSES_KEYS, "reshard", "failover"];
 
 /// The rule by which a limit admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +123,7 @@ const fn limit(name: &'static str, rule: Rule, period: u64, threshold: u32) -> M
 }
 
 /// The limits, by their numbers.
-pub const LIMITS: [MixedLimit; 6] = [
+pub const LIMITS: [MixedLimit; 7] = [
     MixedLimit { lease: Duration::from_millis(200), ..limit("ledger", Rule::Log, 2_000, 200) },
     MixedLimit {
         lease: Duration::from_millis(100),
@@ -123,6 +133,7 @@ pub const LIMITS: [MixedLimit; 6] = [
     limit("counter", Rule::Counter, 1_000, 40),
     MixedLimit { permits: 4, ..limit("slots", Rule::Permits, 0, 0) },
     MixedLimit { permits: 3, ..limit("both", Rule::Log, 2_000, 60) },
+    limit("barred", Rule::Log, 500, 12),
 ];
 
 impl MixedLimit {
@@ -147,6 +158,13 @@ impl MixedLimit {
     #[must_use]
     pub fn leased(&self) -> Option<Policy> {
         (!self.lease.is_zero()).then(|| self.policy().lease(self.lease))
+    }
+
+    /// Returns the policy of calls that shut their caller out, of the same name.
+    #[must_use]
+    pub fn barring(&self, blocks: usize) -> Policy {
+        let lengths: Vec<_> = BLOCKS[blocks].iter().copied().map(Duration::from_millis).collect();
+        self.policy().block(&lengths)
     }
 
     /// Returns the plans of a limit with windows: the limit as it is, and one of half of its units.

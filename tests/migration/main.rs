@@ -1,10 +1,13 @@
 //! Services that come from another limiter keep its counts, by the numbers that `guide::migration` gives. The differences
-//! are those that it states.
+//! are those that it and `guide::comparison` state.
 
 mod from_actix_governor;
 mod from_actix_limitation;
 mod from_governor;
+mod from_limitador;
+mod from_throttle_kit;
 mod from_tower_governor;
+mod from_trypema;
 
 use std::{iter, net::SocketAddr};
 
@@ -21,4 +24,9 @@ fn address(client: usize) -> SocketAddr {
 /// The statuses of the traffic at five for each client: the first fifteen requests are served.
 fn first_five_each() -> Vec<u16> {
     iter::repeat_n(200, 15).chain(iter::repeat_n(429, 9)).collect()
+}
+
+/// The status of a call that is admitted, or refused.
+fn status(is_admitted: bool) -> u16 {
+    if is_admitted { 200 } else { 429 }
 }

@@ -177,6 +177,21 @@ async fn calls_that_are_dropped_at_any_time_leave_no_turn_behind() {
 }
 
 #[tokio::test]
+async fn the_key_of_a_line_that_all_have_left_expires() {
+    let server = RedisServer::start();
+    let limiter = patient(&server.url()).await;
+    for policy in policies(HOUR, 1) {
+        let (first, [call]) = waiting(&server, [&limiter], policy).await;
+        call.abort();
+        until_charged(&server, &policy, 1).await;
+        limiter.refund(&first).await.unwrap();
+        for key in server.keys() {
+            assert!(server.command::<i64>(&format!("PTTL {key}")) >= 0, "{key} stays");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_line_whose_redis_is_lost_gets_the_answers_of_new_calls() {
     let mut server = RedisServer::start();
     let local = limiter_on(&server.url(), OnStoreError::Local).await;

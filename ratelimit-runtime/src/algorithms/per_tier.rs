@@ -3,6 +3,8 @@
 
 mod count;
 
+use std::slice;
+
 use ratelimit_core::MAX_TIERS;
 use smallvec::SmallVec;
 
@@ -47,8 +49,27 @@ impl<C: Count> OneTier<C> {
         Self { generation: Generation::next(), packed: C::Packed::default() }
     }
 
-    /// Decides a call. Returns the counts that replace this one if the call's policy needs several.
+    /// Decides a call by the one count, if it is that of the call's policy and no override decides.
     #[inline]
+    pub(crate) fn decide_in_place(
+        &mut self,
+        now: Timestamp,
+        request: Request<'_>,
+    ) -> Option<Outcome> {
+        let (mut header, mut count) = self.unpack()?;
+        let counts = slice::from_mut(&mut count);
+        if !is_aligned(counts, now, request) {
+            return None;
+        }
+        let is_ahead = advance(&mut header, counts, now);
+        let (outcome, is_changed) = decide(&mut header, counts, now, request, is_ahead);
+        if is_changed {
+            *self = Self::of(header, counts)?;
+        }
+        Some(outcome)
+    }
+
+    /// Decides a call. Returns the counts that replace this one if the call's policy needs several.
     pub(crate) fn decide(
         &mut self,
         now: Timestamp,
@@ -65,7 +86,6 @@ impl<C: Count> OneTier<C> {
     }
 
     /// Returns the bytes of the counts that replace this one if the call is decided now; 0 if none do.
-    #[inline]
     pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
         let mut working = self.working();
         if request.op == Op::Peek || is_aligned(&working.counts, now, request) {
@@ -79,9 +99,10 @@ impl<C: Count> OneTier<C> {
     }
 
     pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Option<Micros> {
-        let mut working = self.working();
-        let lasts = working.settle(now, settle, 0)?;
-        *self = Self::of(working.header, &working.counts)?;
+        let (mut header, mut count) = self.unpack()?;
+        let counts = slice::from_mut(&mut count);
+        let lasts = change(&mut header, counts, now, settle, 0)?;
+        *self = Self::of(header, counts)?;
         Some(lasts)
     }
 
@@ -100,15 +121,17 @@ impl<C: Count> OneTier<C> {
         Some(Self { generation: header.generation, packed })
     }
 
+    /// Returns the count, unless it was never written.
     #[inline]
+    fn unpack(&self) -> Option<(Header, C)> {
+        let (written, count) = C::unpack(self.packed)?;
+        Some((Header { generation: self.generation, written }, count))
+    }
+
     fn working(&self) -> Working<C> {
-        let header = Header { generation: self.generation, written: Timestamp::default() };
-        let mut working = Working { header, counts: SmallVec::new() };
-        if let Some((written, count)) = C::unpack(self.packed) {
-            working.header.written = written;
-            working.counts.push(count);
-        }
-        working
+        let empty = Header { generation: self.generation, written: Timestamp::default() };
+        let (header, count) = self.unpack().unzip();
+        Working { header: header.unwrap_or(empty), counts: count.into_iter().collect() }
     }
 }
 
@@ -151,10 +174,7 @@ impl<C: Count> ManyTiers<C> {
     /// Changes the units of a call. Returns the time for which the state then counts, if that is longer
     /// than before; nothing if the state has not changed. A window keeps at least so many of its units.
     pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle, least: u32) -> Option<Micros> {
-        let mut working = self.working();
-        let lasts = working.settle(now, settle, least)?;
-        self.store(&working);
-        Some(lasts)
+        change(&mut self.header, &mut self.counts, now, settle, least)
     }
 
     /// Returns the outcome that the call would have.
@@ -210,68 +230,16 @@ impl<C: Count> Working<C> {
         ManyTiers { header: self.header, counts: self.counts[..].into() }
     }
 
-    /// Decides by the counts of the policy's tiers, and counts in the others as well. Returns the outcome,
-    /// and `true` if the state has to be written.
-    #[inline]
+    /// Decides a call. Returns the outcome, and `true` if the state has to be written.
     fn decide(&mut self, now: Timestamp, request: Request<'_>) -> (Outcome, bool) {
-        let Request { policy, cost, op, .. } = request;
         let is_ahead = advance(&mut self.header, &mut self.counts, now);
         let is_new = self.align(now, request);
-        let tiers = policy.tiers();
-        let (own, others) = self.counts.split_at_mut(tiers.len());
-        own.iter_mut().zip(tiers).for_each(|(count, tier)| count.date(tier, now));
-        let kept = |tier: &Tier| C::kept(policy, tier);
-        let needed = |tier: &Tier, units: u32| units.saturating_add(kept(tier));
-        let has_room = |(count, tier): (&C, &Tier)| count.has_room(now, tier, needed(tier, cost));
-        let admitted = cost == 0 || own.iter().zip(tiers).all(has_room);
-        let takes = admitted || (C::COUNTS_REFUSED && policy.counts_rejected());
-        if takes {
-            let took = own.iter_mut().zip(tiers).map(|(count, tier)| count.take(tier, cost)).max();
-            for count in &mut *others {
-                count.follow(took.unwrap_or_default());
-            }
-        }
-        if takes || C::COUNTS_REFUSED {
-            self.header.written = now;
-        }
-        let mark = Mark { at: now, charged: self.header.generation.charged() };
-        let mut outcome = outcome_of(
-            request,
-            admitted,
-            mark,
-            |index, tier| {
-                let left = own[index].left(now, tier).saturating_sub(kept(tier));
-                (left, own[index].lasts(now))
-            },
-            |index, tier, units| own[index].until(now, tier, needed(tier, units)),
-        );
-        outcome.lasts = outcome.lasts.max(lasts(others, now));
-        (outcome, op == Op::Take && (takes || is_ahead || is_new))
-    }
-
-    /// Changes the units of a call, unless the state was emptied since. Returns the time for which
-    /// the state then counts, if that is longer than before; nothing if the state has not changed.
-    fn settle(&mut self, now: Timestamp, settle: Settle, least: u32) -> Option<Micros> {
-        let (mark, raised) = (settle.mark, settle.raised());
-        let is_same = self.header.generation.charged() == mark.charged;
-        if raised == 0 {
-            for count in self.counts.iter_mut().filter(|_| is_same) {
-                count.lower(self.header.written, settle.lowered(), mark.at, least);
-            }
-            return is_same.then_some(Micros::ZERO);
-        }
-        // What exceeds a charge counts from now on, also in the successor of a state that expired.
-        if !is_same && now < settle.ends() {
-            return None;
-        }
-        raise(&mut self.header, &mut self.counts, now, raised);
-        Some(lasts(&self.counts, now))
+        decide(&mut self.header, &mut self.counts, now, request, is_ahead || is_new)
     }
 
     /// Moves the counts of the policy's tiers to the front, in their order. If an override decides,
     /// those of the policy in the source follow. Returns `true` if any of them is new: a policy
     /// counts from its first call on, also if that is refused.
-    #[inline]
     fn align(&mut self, now: Timestamp, request: Request<'_>) -> bool {
         !is_aligned(&self.counts, now, request) && self.realign(now, request)
     }
@@ -320,6 +288,75 @@ fn advance<C: Count>(header: &mut Header, counts: &mut [C], now: Timestamp) -> b
     }
     header.written = header.written.min(now);
     is_ahead
+}
+
+/// Decides by the counts of the policy's tiers, and counts in the others as well. Returns the outcome, and `true`
+/// if a state that `is_changed` before, or now, has to be written.
+#[inline]
+fn decide<C: Count>(
+    header: &mut Header,
+    counts: &mut [C],
+    now: Timestamp,
+    request: Request<'_>,
+    is_changed: bool,
+) -> (Outcome, bool) {
+    let Request { policy, cost, op, .. } = request;
+    let tiers = policy.tiers();
+    let (own, others) = counts.split_at_mut(tiers.len());
+    own.iter_mut().zip(tiers).for_each(|(count, tier)| count.date(tier, now));
+    let kept = |tier: &Tier| C::kept(policy, tier);
+    let needed = |tier: &Tier, units: u32| units.saturating_add(kept(tier));
+    let has_room = |(count, tier): (&C, &Tier)| count.has_room(now, tier, needed(tier, cost));
+    let admitted = cost == 0 || own.iter().zip(tiers).all(has_room);
+    let takes = admitted || (C::COUNTS_REFUSED && policy.counts_rejected());
+    if takes {
+        let took = own.iter_mut().zip(tiers).map(|(count, tier)| count.take(tier, cost)).max();
+        for count in &mut *others {
+            count.follow(took.unwrap_or_default());
+        }
+    }
+    if takes || C::COUNTS_REFUSED {
+        header.written = now;
+    }
+    let mark = Mark { at: now, charged: header.generation.charged() };
+    let mut outcome = outcome_of(
+        request,
+        admitted,
+        mark,
+        |index, tier| {
+            let left = own[index].left(now, tier).saturating_sub(kept(tier));
+            (left, own[index].lasts(now))
+        },
+        |index, tier, units| own[index].until(now, tier, needed(tier, units)),
+    );
+    outcome.lasts = outcome.lasts.max(lasts(others, now));
+    (outcome, op == Op::Take && (takes || is_changed))
+}
+
+/// Changes the units of a call, unless the state was emptied since. Returns the time for which the state then
+/// counts, if that is longer than before; nothing if the state has not changed.
+#[inline]
+fn change<C: Count>(
+    header: &mut Header,
+    counts: &mut [C],
+    now: Timestamp,
+    settle: Settle,
+    least: u32,
+) -> Option<Micros> {
+    let (mark, raised) = (settle.mark, settle.raised());
+    let is_same = header.generation.charged() == mark.charged;
+    if raised == 0 {
+        for count in counts.iter_mut().filter(|_| is_same) {
+            count.lower(header.written, settle.lowered(), mark.at, least);
+        }
+        return is_same.then_some(Micros::ZERO);
+    }
+    // What exceeds a charge counts from now on, also in the successor of a state that expired.
+    if !is_same && now < settle.ends() {
+        return None;
+    }
+    raise(header, counts, now, raised);
+    Some(lasts(counts, now))
 }
 
 /// Adds units at this time, whatever room there is.

@@ -98,13 +98,14 @@ local function write_line(lasts, turn, score)
   end
   redis.call('ZREMRANGEBYSCORE', key, micros(KEPT - now), '(0')
   local text = string.format('%.0f %.0f;%s;%s', promised, number, base, tail or '')
-  if header and header ~= text then
-    redis.call('ZREM', key, header)
-  end
   if turn then
     redis.call('ZADD', key, micros(score), turn, '-inf', text)
   else
     redis.call('ZADD', key, '-inf', text)
+  end
+  -- Afterwards, since a set without members is gone, and its expiry with it.
+  if header and header ~= text then
+    redis.call('ZREM', key, header)
   end
   if lasts then
     write(key, nil, last - now + lasts + KEPT)

@@ -49,6 +49,16 @@ impl WeightedLog {
         }
     }
 
+    /// Decides a call if that changes the memory on the heap neither way.
+    #[inline]
+    pub(crate) fn decide_in_place(
+        &mut self,
+        now: Timestamp,
+        request: Request<'_>,
+    ) -> Option<Outcome> {
+        (self.growth(now, request) == 0).then(|| self.decide(now, request))
+    }
+
     /// Decides a call for this time, which lies ahead if others wait for their turns. `may_pass` is
     /// `false` for one that cannot wait until then.
     fn decide_at(

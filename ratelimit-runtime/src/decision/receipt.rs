@@ -1,6 +1,6 @@
 //! The receipt of a counted call, and the one settle that it allows.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use super::{Decision, limiters::LimiterId};
 use crate::{
@@ -29,7 +29,7 @@ pub(crate) struct Receipt {
 
 impl Decision {
     /// Returns the change of the call's charge that this settle is.
-    pub(crate) fn change(&self, receipt: &Receipt, settle: &SettleGuard) -> Settle {
+    pub(crate) fn change(&self, receipt: &Receipt, settle: &SettleGuard<'_>) -> Settle {
         let Receipt { state, cost, mark, id, burst, zone, .. } = *receipt;
         Settle {
             state,
@@ -46,14 +46,17 @@ impl Decision {
     }
 }
 
-/// The settle of a call, shared by all clones. The first clone allocates it: most decisions have none.
+/// The settle of a call, shared by all clones. The first clone puts it on the heap: most decisions have none.
 #[derive(Default)]
-struct Settlement(Mutex<Option<Arc<SharedSettlement>>>);
+struct Settlement(Mutex<SettleState>);
 
-type SharedSettlement = Mutex<SettleState>;
+enum SettleState {
+    Own(Progress),
+    Shared(Arc<Mutex<Progress>>),
+}
 
-#[derive(Default)]
-struct SettleState {
+#[derive(Clone, Copy, Default)]
+struct Progress {
     /// `true` while a task settles the call, and once it is settled.
     is_claimed: bool,
     first: Option<First>,
@@ -67,8 +70,8 @@ struct First {
 }
 
 /// The right to settle a call. One task has it at a time.
-pub(crate) struct SettleGuard {
-    settlement: Arc<SharedSettlement>,
+pub(crate) struct SettleGuard<'a> {
+    settlement: &'a Settlement,
     /// The units that the call takes.
     pub(crate) to: u32,
     /// The number of the settle.
@@ -77,15 +80,32 @@ pub(crate) struct SettleGuard {
     pub(crate) release: bool,
 }
 
+impl Default for SettleState {
+    #[inline]
+    fn default() -> Self {
+        Self::Own(Progress::default())
+    }
+}
+
 impl Settlement {
-    fn get(&self) -> Arc<SharedSettlement> {
-        Arc::clone(self.0.lock().get_or_insert_default())
+    #[inline]
+    fn with<T>(&self, change: impl FnOnce(&mut Progress) -> T) -> T {
+        match &mut *self.0.lock() {
+            SettleState::Own(progress) => change(progress),
+            SettleState::Shared(shared) => change(&mut shared.lock()),
+        }
     }
 }
 
 impl Clone for Settlement {
     fn clone(&self) -> Self {
-        Self(Mutex::new(Some(self.get())))
+        let mut state = self.0.lock();
+        let shared = match &*state {
+            SettleState::Own(progress) => Arc::new(Mutex::new(*progress)),
+            SettleState::Shared(shared) => Arc::clone(shared),
+        };
+        *state = SettleState::Shared(Arc::clone(&shared));
+        Self(Mutex::new(SettleState::Shared(shared)))
     }
 }
 
@@ -106,31 +126,32 @@ impl Receipt {
     }
 
     /// Returns the units at which the call is settled, or about to be.
+    #[inline]
     pub(super) fn settled_at(&self) -> Option<u32> {
-        Some(self.settlement.0.lock().as_ref()?.lock().first?.to)
+        self.settlement.with(|progress| progress.first.map(|first| first.to))
     }
 
     /// Claims the settle of the call at `to` units, unless it is done or under way. A settle after one
     /// that failed has the units of the failed one, which may have been applied. Only a store that may
     /// see a settle twice needs its number.
-    pub(crate) fn claim(&self, to: u32, is_numbered: bool) -> Option<SettleGuard> {
-        let settlement = self.settlement.get();
-        let mut state = settlement.lock();
-        if std::mem::replace(&mut state.is_claimed, true) {
-            return None;
-        }
-        let number = || if is_numbered { next_id() } else { 0 };
-        let First { to, number } =
-            *state.first.get_or_insert_with(|| First { to, number: number() });
-        drop(state);
-        Some(SettleGuard { settlement, to, number, release: true })
+    pub(crate) fn claim(&self, to: u32, is_numbered: bool) -> Option<SettleGuard<'_>> {
+        self.settlement.with(|progress| {
+            if mem::replace(&mut progress.is_claimed, true) {
+                return None;
+            }
+            let number = || if is_numbered { next_id() } else { 0 };
+            let First { to, number } =
+                *progress.first.get_or_insert_with(|| First { to, number: number() });
+            Some(SettleGuard { settlement: &self.settlement, to, number, release: true })
+        })
     }
 }
 
-impl Drop for SettleGuard {
+impl Drop for SettleGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.release {
-            self.settlement.lock().is_claimed = false;
+            self.settlement.with(|progress| progress.is_claimed = false);
         }
     }
 }

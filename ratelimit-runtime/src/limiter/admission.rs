@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::permit::InMemory;
 use crate::decision::{Decision, Permit};
 
 /// The part of an admission that the author of a check receives.
@@ -10,6 +11,9 @@ pub(crate) trait Admission: Sized + Send + 'static {
     const READS: bool;
 
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self;
+
+    /// Adds the permit of a call that memory has admitted at once.
+    fn holding(self, permit: InMemory) -> Self;
 }
 
 /// An annotated function without `concurrency` needs only the admission: its body runs.
@@ -18,17 +22,21 @@ impl Admission for () {
 
     #[inline]
     fn new(_: Option<Arc<dyn Permit>>, _: impl FnOnce() -> Decision) -> Self {}
+
+    fn holding(self, _: InMemory) -> Self {}
 }
 
 /// An annotated function with `concurrency` keeps this until its body has ended.
 #[must_use = "the call is in flight until this is dropped"]
 pub struct PermitGuard {
-    _permit: Option<Arc<dyn Permit>>,
+    /// Not on the heap.
+    _in_memory: Option<InMemory>,
+    _shared: Option<Arc<dyn Permit>>,
 }
 
 impl PermitGuard {
     /// A call that holds no permit: it is not checked.
-    pub const UNCHECKED: Self = Self { _permit: None };
+    pub const UNCHECKED: Self = Self { _in_memory: None, _shared: None };
 }
 
 impl Admission for PermitGuard {
@@ -36,7 +44,12 @@ impl Admission for PermitGuard {
 
     #[inline]
     fn new(permit: Option<Arc<dyn Permit>>, _: impl FnOnce() -> Decision) -> Self {
-        Self { _permit: permit }
+        Self { _in_memory: None, _shared: permit }
+    }
+
+    #[inline]
+    fn holding(self, permit: InMemory) -> Self {
+        Self { _in_memory: Some(permit), ..self }
     }
 }
 
@@ -46,10 +59,13 @@ impl Admission for Decision {
 
     #[inline]
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self {
-        let decision = decision();
-        match permit {
-            None => decision,
-            Some(permit) => decision.with_permit(permit),
-        }
+        let mut decision = decision();
+        decision.hold(permit);
+        decision
+    }
+
+    fn holding(mut self, permit: InMemory) -> Self {
+        self.hold(Some(permit.shared()));
+        self
     }
 }

@@ -35,8 +35,8 @@ pub(super) struct JointCall<T: AsCall> {
     is_soft: bool,
 }
 
-/// One of several calls of an annotated function.
-pub struct JointCheck(JointCall<OwnedCall>);
+/// One of several calls of an annotated function, which is on the heap: it is moved several times.
+pub struct JointCheck(JointCall<Box<OwnedCall>>);
 
 /// A call, borrowed while the checks live or owned.
 pub(super) trait AsCall {
@@ -51,9 +51,10 @@ impl AsCall for Call<'_> {
     }
 }
 
-impl AsCall for OwnedCall {
+impl AsCall for Box<OwnedCall> {
+    #[inline]
     fn as_call(&self) -> Call<'_> {
-        self.as_call()
+        OwnedCall::as_call(self)
     }
 }
 
@@ -71,7 +72,7 @@ impl<T: AsCall> JointCall<T> {
 
     /// Returns the answer once all calls are admitted, and warns of the caller if it is to.
     #[inline]
-    fn take_answer(&mut self) -> Answer<Decision> {
+    pub(super) fn take_answer(&mut self) -> Answer<Decision> {
         if self.call.as_ref().is_some_and(|call| call.as_call().options.warn_at > 0) {
             self.warn();
         }
@@ -107,7 +108,7 @@ impl JointCheck {
     #[inline]
     pub(crate) fn new(mut call: OwnedCall) -> Self {
         call.options.is_joint = true;
-        Self(JointCall::new(call))
+        Self(JointCall::new(Box::new(call)))
     }
 
     /// A call that is not checked.
@@ -148,13 +149,6 @@ impl<T: AsCall> AllCalls<'_, T> {
         self.open().filter(|(_, call)| !call.options.max_wait.is_zero())
     }
 
-    /// Returns the call to be asked next: one that may wait comes first, so that nothing is taken
-    /// meanwhile.
-    fn next(&self) -> Option<usize> {
-        let next = self.waiting().next().or_else(|| self.open().next());
-        next.map(|(index, _)| index)
-    }
-
     /// Returns the call whose refusal is known without asking, of several the one with the longest wait.
     fn known(&self) -> Option<usize> {
         let hard = self.open().filter(|(index, _)| !self.0[*index].is_soft);
@@ -162,16 +156,14 @@ impl<T: AsCall> AllCalls<'_, T> {
         waits.max_by_key(|(wait, _)| *wait).map(|(_, index)| index)
     }
 
-    /// Keeps the answer, unless it refuses all calls.
+    /// Keeps the answer. The result is a refusal that refuses all calls.
     #[inline]
     fn receive(&mut self, index: usize, answer: Answer<Decision>) -> Result<(), Refused> {
         let part = &mut self.0[index];
-        match answer {
-            Err(error) if !part.is_soft => Err((index, error)),
-            answer => {
-                part.answer = Some(answer);
-                Ok(())
-            }
+        part.answer = Some(answer);
+        match part.answer.take_if(|answer| answer.is_err() && !part.is_soft) {
+            Some(Err(error)) => Err((index, error)),
+            _ => Ok(()),
         }
     }
 
@@ -183,17 +175,19 @@ impl<T: AsCall> AllCalls<'_, T> {
             call.limiter.inner.notices.invalid_policy(&error);
             return Err((index, error.into()));
         }
-        self.ask(self.known().or_else(|| self.next()))
+        self.ask(self.known())
     }
 
-    /// Asks this call and the next ones until one has to be awaited.
-    fn ask(&mut self, mut next: Option<usize>) -> AskedCalls {
-        while let Some(index) = next {
-            match self.0[index].open().expect("a call is asked once").start() {
+    /// Asks the calls until one has to be awaited: first the one whose refusal is known, then one that may wait,
+    /// so that nothing is taken meanwhile.
+    fn ask(&mut self, known: Option<usize>) -> AskedCalls {
+        let waiting = self.waiting().next().map(|(index, _)| index);
+        for index in known.into_iter().chain(waiting).chain(0..self.0.len()) {
+            let Some(call) = self.0[index].open() else { continue };
+            match call.start() {
                 Started::Ready(answer) => self.receive(index, answer)?,
                 Started::Pending(answer) => return Ok(Some((index, answer))),
             }
-            next = self.next();
         }
         Ok(None)
     }
@@ -205,7 +199,7 @@ impl<T: AsCall> AllCalls<'_, T> {
                 Ok(None) => return Ok(()),
                 Ok(Some((index, answer))) => {
                     let received = self.receive(index, answer.await);
-                    asked = received.and_then(|()| self.ask(self.next()));
+                    asked = received.and_then(|()| self.ask(None));
                 }
                 Err(refused) => {
                     self.give_back().await;
@@ -302,9 +296,7 @@ pub fn all<const N: usize>(parts: [JointCheck; N]) -> Started<JointAnswers<N>> {
 
 /// Returns the answers of calls that are answered.
 #[inline]
-pub(super) fn answers<T: AsCall, const N: usize>(
-    parts: &mut [JointCall<T>; N],
-) -> [Answer<Decision>; N] {
+fn answers<T: AsCall, const N: usize>(parts: &mut [JointCall<T>; N]) -> [Answer<Decision>; N] {
     array::from_fn(|index| parts[index].take_answer())
 }
 
@@ -313,6 +305,7 @@ pub(super) fn answers<T: AsCall, const N: usize>(
 /// # Panics
 ///
 /// If the call was refused, which [`all`] reports instead.
+#[inline]
 #[must_use]
 pub fn admitted(answer: Answer<Decision>) -> Decision {
     answer.unwrap_or_else(|error| unreachable!("{error}"))

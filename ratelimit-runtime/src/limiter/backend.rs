@@ -174,7 +174,8 @@ impl Backend {
         Ok((policy.tiers().iter().map(look).collect::<Result<_, _>>()?, free))
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "so that the outcome is not copied")]
+    #[inline(always)]
     fn decide_in(
         &self,
         store: &MemoryStore,
@@ -182,8 +183,10 @@ impl Backend {
         caller: &Caller,
         on_store_error: Option<OnStoreError>,
     ) -> Result<Outcome, UnavailableReason> {
-        let decided = store.decide(KeyRef::new(request.policy, caller.parts()), request);
-        decided.or_else(|reason| self.without_room(request, on_store_error, reason))
+        match store.decide(KeyRef::new(request.policy, caller.parts()), request) {
+            Err(reason) => self.without_room(request, on_store_error, reason),
+            decided => decided,
+        }
     }
 
     /// Returns the answer to a call for which memory has no room. No other store could count it.
@@ -234,6 +237,7 @@ impl Backend {
 
     /// Changes the units of a call that this process counted. Returns Redis and the key if Redis
     /// did.
+    #[inline]
     pub(super) fn settle_here(
         &self,
         key: KeyRef<'_>,

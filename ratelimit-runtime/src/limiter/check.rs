@@ -223,9 +223,8 @@ impl<'a> Check<'a> {
 
     /// Marks the check as one of several.
     #[inline]
-    pub(super) fn joint(mut self) -> Self {
+    pub(super) fn join(&mut self) {
         self.options.is_joint = true;
-        self
     }
 
     pub(super) fn op(mut self, op: Op) -> Self {

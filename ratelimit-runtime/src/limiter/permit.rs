@@ -6,10 +6,9 @@ use tokio::time::Instant;
 
 use super::{Limiter, call::Call};
 use crate::{
-    caller::Caller,
     decision::Permit,
     error::UnavailableReason,
-    key::KeyRef,
+    key::{KeyRef, StoredCaller},
     policy::{PolicyName, StateKind},
     request::{Outcome, Request},
     telemetry::CountedPermit,
@@ -35,12 +34,19 @@ impl Decided {
 }
 
 /// A permit of a limiter in memory.
-struct InMemory {
+pub(crate) struct InMemory {
     limiter: Limiter,
     state: StateKind,
     name: PolicyName,
-    caller: Caller,
+    caller: StoredCaller,
     _counted: Option<CountedPermit>,
+}
+
+impl InMemory {
+    /// Returns the permit as clones of a decision share it.
+    pub(crate) fn shared(self) -> Arc<dyn Permit> {
+        Arc::new(self)
+    }
 }
 
 impl Permit for InMemory {
@@ -53,7 +59,7 @@ impl Drop for InMemory {
     fn drop(&mut self) {
         if let Some(store) = self.limiter.inner.backend.memory() {
             let Self { state, name, .. } = *self;
-            let key = KeyRef { state, name, caller: self.caller.parts().into() };
+            let key = KeyRef { state, name, caller: self.caller.bytes() };
             store.release(key);
             if !self.limiter.inner.lines.is_empty() {
                 self.limiter.permit_is_free(key);
@@ -69,15 +75,15 @@ impl<'a> Call<'a> {
         self,
         request: &Request<'_>,
         outcome: &Result<Outcome, UnavailableReason>,
-    ) -> Option<Arc<dyn Permit>> {
+    ) -> Option<InMemory> {
         let is_counted = |it: &Outcome| it.admitted && it.decided_by.counts();
         if !request.takes_permit() || !outcome.as_ref().is_ok_and(is_counted) {
             return None;
         }
-        let (state, name) = (request.policy.state(), request.policy.full_name());
-        let (limiter, caller) = (self.limiter.clone(), self.caller.clone());
+        let KeyRef { state, name, caller } = KeyRef::new(request.policy, self.caller.parts());
+        let (limiter, caller) = (self.limiter.clone(), StoredCaller::new(caller));
         let counted = self.counters.map(CountedPermit::new);
-        Some(Arc::new(InMemory { limiter, state, name, caller, _counted: counted }))
+        Some(InMemory { limiter, state, name, caller, _counted: counted })
     }
 
     /// Decides a request for which the deny cache has no refusal. The deadline runs from `asked` on.
@@ -85,7 +91,7 @@ impl<'a> Call<'a> {
         let backend = &self.limiter.inner.backend;
         let on_store_error = self.options.on_store_error;
         let (outcome, permit) = backend.decide(request, self.caller, asked, on_store_error).await;
-        let permit = permit.or_else(|| self.permit_in_memory(&request, &outcome));
+        let permit = permit.or_else(|| Some(self.permit_in_memory(&request, &outcome)?.shared()));
         Decided { outcome, permit }
     }
 }

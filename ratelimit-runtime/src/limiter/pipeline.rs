@@ -144,13 +144,15 @@ impl<'a> Call<'a> {
     }
 
     /// Decides the call without an await, if memory or the deny cache can.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "so that the outcome is not copied")]
+    #[inline(always)]
     pub(super) fn decide_now(
         self,
         request: &Request<'_>,
     ) -> Option<Result<Outcome, UnavailableReason>> {
         let Self { limiter, caller, options, .. } = self;
         if request.takes_permit()
+            && !limiter.inner.lines.is_empty()
             && limiter.inner.lines.has_queue(KeyRef::new(request.policy, caller.parts()))
         {
             // The next free permit is that of a call that waits for one.
@@ -209,11 +211,8 @@ impl<'a> Call<'a> {
         let decision = self.decision(effective, outcome);
         // The observers' copy holds no permit.
         observe::record(|| {
-            let copy = decision.clone();
-            let copy = match permit.as_ref().and_then(|permit| permit.wait_alone()) {
-                Some(waited) => copy.with_permit(waited),
-                None => copy,
-            };
+            let mut copy = decision.clone();
+            copy.hold(permit.as_ref().and_then(|permit| permit.wait_alone()));
             Observed::admitted(self.observed_caller(effective), copy)
         });
         A::new(permit, || decision)
@@ -284,7 +283,8 @@ impl<'a> Call<'a> {
     }
 
     /// Records the outcome. A peek is not a call of the limit.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "mostly in one place")]
+    #[inline(always)]
     fn record(
         self,
         recorder: Recorder,
@@ -295,11 +295,14 @@ impl<'a> Call<'a> {
         if !self.is_peek() {
             let (policy, is_dry_run) = (effective.whole(), effective.is_dry_run());
             let waited = || permit.map_or(Duration::ZERO, |permit| permit.waited());
-            let mut outcome = *outcome;
-            if let Ok(outcome) = &mut outcome {
-                effective.add_share(outcome);
-            }
             let (units, digest) = (self.options.cost, || self.caller_digest());
+            let changed = effective.changed.is_some().then(|| {
+                outcome.map(|mut outcome| {
+                    effective.add_share(&mut outcome);
+                    outcome
+                })
+            });
+            let outcome = changed.as_ref().unwrap_or(outcome);
             recorder.record(policy, units, is_dry_run, outcome, digest, waited);
         }
     }

@@ -150,7 +150,11 @@ impl Call<'_> {
             let request = self.request(&effective);
             if let Some(outcome) = self.decide_now(&request) {
                 let permit = self.permit_in_memory(&request, &outcome);
-                return Started::Ready(self.finish(&effective, recorder, &outcome, permit));
+                let answer: Answer<A> = self.finish(&effective, recorder, &outcome, None);
+                return Started::Ready(match (answer, permit) {
+                    (Ok(admission), Some(permit)) => Ok(admission.holding(permit)),
+                    (answer, _) => answer,
+                });
             }
         }
         inner.notices.lease_of_few_units(self.policy);

@@ -13,12 +13,14 @@ pub trait MayCharge {
 }
 
 impl MayCharge for Decision {
+    #[inline]
     fn decision(self) -> Option<Decision> {
         Some(self)
     }
 }
 
 impl MayCharge for &Decision {
+    #[inline]
     fn decision(self) -> Option<Decision> {
         Some(self.clone())
     }
@@ -26,20 +28,24 @@ impl MayCharge for &Decision {
 
 /// The body of a `soft` limit runs for refused calls too.
 impl MayCharge for &Result<Decision, RateLimitError> {
+    #[inline]
     fn decision(self) -> Option<Decision> {
         self.as_ref().ok().cloned()
     }
 }
 
 impl Charge {
-    /// Returns the charge of a call; none if no store counted it.
+    /// Returns the charge of an admitted call.
+    #[inline]
     pub fn of(admission: impl MayCharge) -> Self {
-        Self(admission.decision().filter(Decision::is_counted))
+        Self(admission.decision())
     }
 
-    /// Settles the call at the units that `units` returns for its output, and returns the output.
-    pub fn settle<T>(self, output: T, units: impl FnOnce(&T) -> u32) -> T {
-        if let Self(Some(decision)) = self {
+    /// Settles the call at the units that `units` returns for its output, if a store counted it, and returns the
+    /// output.
+    #[inline]
+    pub fn settle<T>(&self, output: T, units: impl FnOnce(&T) -> u32) -> T {
+        if let Some(decision) = self.0.as_ref().filter(|decision| decision.is_counted()) {
             decision.settle(units(&output));
         }
         output

@@ -9,6 +9,7 @@ use crate::{
 
 impl ShardTable {
     /// Returns the outcome of a call that finds no permit free, or whose policy has no window.
+    #[inline]
     pub(super) fn decide_permit(
         &mut self,
         lookup: &Lookup<'_>,
@@ -29,6 +30,7 @@ impl ShardTable {
     }
 
     /// Adds an admitted call to those in flight, if its policy bounds their number.
+    #[inline]
     pub(super) fn take_permit(
         &mut self,
         lookup: &Lookup<'_>,

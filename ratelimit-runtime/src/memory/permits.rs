@@ -4,7 +4,7 @@
 //! while calls are in flight, and a reset leaves them. The table is not part of the store's bounds: it
 //! has an element only while a call is in flight, which takes more memory itself.
 
-use hashbrown::{HashTable, hash_table::Entry};
+use hashbrown::HashTable;
 
 use crate::{
     key::{Lookup, StoredCaller},
@@ -26,19 +26,23 @@ struct CallerPermits {
 
 impl CallerPermits {
     fn is(&self, lookup: &Lookup<'_>) -> bool {
-        let Self { state, name, caller, .. } = self;
-        (*state, *name) == (lookup.key.state, lookup.key.name)
-            && caller.bytes() == lookup.key.caller
+        let Self { hash, state, name, caller, .. } = self;
+        *hash == lookup.hash
+            && caller.is(&lookup.key.caller)
+            && name.is(&lookup.key.name)
+            && *state == lookup.key.state
     }
 }
 
 impl PermitTable {
     /// Returns the caller's calls in flight.
+    #[inline]
     pub(super) fn held(&self, lookup: &Lookup<'_>) -> u32 {
         self.0.find(lookup.hash, |it| it.is(lookup)).map_or(0, |held| held.calls)
     }
 
     /// Adds a call.
+    #[inline]
     pub(super) fn hold(&mut self, lookup: &Lookup<'_>) {
         let held = self.0.entry(lookup.hash, |it| it.is(lookup), |it| it.hash);
         let mut held = held.or_insert_with(|| CallerPermits {
@@ -52,9 +56,10 @@ impl PermitTable {
     }
 
     /// Removes a call.
+    #[inline]
     pub(super) fn release(&mut self, lookup: &Lookup<'_>) {
-        let found = self.0.entry(lookup.hash, |it| it.is(lookup), |it| it.hash);
-        let Entry::Occupied(mut held) = found else { return };
+        let found = self.0.find_entry(lookup.hash, |it| it.is(lookup));
+        let Ok(mut held) = found else { return };
         held.get_mut().calls -= 1;
         if held.get().calls == 0 {
             held.remove();

@@ -17,6 +17,7 @@ use crate::{
 impl MemoryStore {
     /// Changes the units of a call in its key, as far as they still count. Units beyond those that it
     /// took count from now on.
+    #[inline]
     pub(crate) fn settle(&self, key: KeyRef<'_>, settle: Settle) {
         self.settle_at(self.clock.counted(), key, settle);
     }

@@ -98,19 +98,31 @@ impl Entry {
         unit
     }
 
-    /// Decides a call of one unit as [`take_one`](Self::take_one) does, if that can.
+    /// Decides a call if that changes the memory on the heap neither way.
     #[inline]
-    pub(super) fn decide_one(&mut self, now: Timestamp, request: Request<'_>) -> Option<Outcome> {
-        if !request.is_one_unit() {
-            return None;
+    pub(super) fn decide_in_place(
+        &mut self,
+        now: Timestamp,
+        request: Request<'_>,
+    ) -> Option<Outcome> {
+        if request.is_one_unit()
+            && let Some(unit) = self.take_one(now, request.policy, true)
+        {
+            return Some(unit.outcome());
         }
-        Some(self.take_one(now, request.policy, true)?.outcome())
+        let outcome = self.state.decide_in_place(now, request)?;
+        Some(self.lasting(now, request, outcome))
     }
 
     /// Decides a call. The heap grows by at most [`State::growth`].
-    #[inline]
     pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
         let outcome = self.state.decide(now, request);
+        self.lasting(now, request, outcome)
+    }
+
+    /// Keeps the entry for as long as it counts after this outcome.
+    #[inline]
+    fn lasting(&mut self, now: Timestamp, request: Request<'_>, outcome: Outcome) -> Outcome {
         if request.op == Op::Take {
             self.expires = self.expires.max(now + outcome.lasts);
         }
@@ -118,6 +130,7 @@ impl Entry {
     }
 
     /// Changes the units of a call, as far as they still count.
+    #[inline]
     pub(super) fn settle(&mut self, now: Timestamp, settle: Settle) {
         let lasts = self.state.settle(now, settle);
         self.expires = self.expires.max(now + lasts);
@@ -144,21 +157,14 @@ impl Entry {
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
     fn is(&self, lookup: &Lookup<'_>) -> bool {
-        // Two policies of one name are rarely two texts.
-        let (own, name) = (self.name.text(), lookup.key.name.text());
         self.caller.is(&lookup.key.caller)
-            && (std::ptr::eq(own, name) || is_same_text(own, name))
+            && self.name.is(&lookup.key.name)
             && self.state.kind() == lookup.key.state
     }
 
     pub(super) fn hash(&self, hasher: &KeyHasher) -> u64 {
         hasher.hash(*self.name, self.caller.bytes())
     }
-}
-
-#[cold]
-fn is_same_text(one: &str, other: &str) -> bool {
-    one == other
 }
 
 impl ShardTable {

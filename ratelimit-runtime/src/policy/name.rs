@@ -20,6 +20,18 @@ impl PolicyName {
         self.hash
     }
 
+    /// Returns `true` if both are the same name: two policies of one name are rarely two texts.
+    #[expect(clippy::inline_always, reason = "so that a look-up stays in registers")]
+    #[inline(always)]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        std::ptr::eq(self.text, other.text) || self.is_same_text(other)
+    }
+
+    #[cold]
+    fn is_same_text(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+
     /// Returns the hash of the policy name with this text.
     pub(crate) const fn hash_of(text: &str) -> u64 {
         hash(text.as_bytes())

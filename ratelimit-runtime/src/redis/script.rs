@@ -76,17 +76,17 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["4a33f3cb3a325061899171aece75867f5e398c45", "fce2725b0d5e2581eee4cbd075974890c68a3e67"],
+        ["34361edd2e3d212bf65a9505951c2566326a5fd0", "c7f473098fc9e073ac056c9cf92f12655356b854"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["558a5a401f3d574cca2d09f3bf2a2c1464b7b3a6", "cb9a9ce964f00c26e0fd0b6ebe0a58bba2f6ae13"],
+        ["929adc83fa571890f3263110c483410aeaa7ea4a", "f9088f2538ea66f9d2ab57876e70710fda102ace"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["00eecfe81a352c22901643e90cbfc918baf70c65", "0b16bcbe68195657bcb2a2fa39c595a486e5e5c7"],
+        ["45c950651c6ceea66cb927dffa5668fdf84b2179", "582fed86a40d266167a21a6faa2b662d47003124"],
         push_bucket,
     ),
     Script::new(
@@ -96,7 +96,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["6d399533dc3fc46e9aa3bd6012a0b0631a3b39ad", "ba08bbd13544966a122dc83aeb397468a259dc36"],
+        ["2f467982f2cc11ce7200ec25c020bdd58adce529", "464aaa25a70830e0df51d873fec576e55acf3115"],
         push_calendar_window,
     ),
 ];

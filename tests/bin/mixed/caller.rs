@@ -58,6 +58,10 @@ pub(crate) struct Question {
     pub(crate) leave: u32,
     /// `true` under the plan of half of the number.
     pub(crate) is_small: bool,
+    /// The choice of lengths of blocks.
+    pub(crate) blocks: usize,
+    /// The share of which its caller is warned, in percent.
+    pub(crate) warn_at: u32,
     /// `true` if the call is probably given back.
     pub(crate) is_trial: bool,
     /// The time after which the caller gives up.
@@ -91,6 +95,9 @@ fn reply(answer: Result<&Decision, &RateLimitError>) -> Reply {
 
 pub(crate) fn policy_of(question: &Question) -> Policy {
     let limit = &LIMITS[question.limit];
+    if question.blocks > 0 {
+        return limit.barring(question.blocks);
+    }
     if question.is_small
         && let Some(plans) = &PLANS[question.limit]
     {
@@ -113,11 +120,23 @@ impl Caller {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let &Question { limit, cost, max_wait, is_leased, id, leave, is_small, .. } = question;
         let max_wait = max_wait.as_micros().try_into().expect("some seconds");
-        let (cost, leave, runtime) = (cost.into(), leave.into(), self.runtime);
-        note(
-            call,
-            Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave, is_small },
-        );
+        let &Question { blocks, warn_at, .. } = question;
+        let (cost, leave, warn_at) = (cost.into(), leave.into(), warn_at.into());
+        let runtime = self.runtime;
+        let asks = Note::Asks {
+            limit,
+            cost,
+            max_wait,
+            runtime,
+            id,
+            is_leased,
+            is_joint,
+            leave,
+            is_small,
+            blocks,
+            warn_at,
+        };
+        note(call, asks);
         call
     }
 
@@ -125,6 +144,7 @@ impl Caller {
     pub(crate) async fn call(&self, question: Question, random: &mut Rng, body: Duration) {
         let policy = policy_of(&question);
         let mut check = self.limiter.check(&policy, MIXED_CALLER).cost(question.cost);
+        check = check.warn_at(question.warn_at);
         if !question.max_wait.is_zero() {
             check = check.max_wait(question.max_wait);
         }
@@ -143,6 +163,10 @@ impl Caller {
                 Err(_) => return note(call, Note::Answered(Reply::Left)),
             },
         };
+        if let Err(RateLimitError::Exceeded(refused)) = &answer {
+            let wait = refused.retry_after().as_micros().try_into().expect("some seconds");
+            note(call, Note::RefusedFor(wait));
+        }
         note(call, Note::Answered(reply(answer.as_ref())));
         if let Ok(decision) = answer {
             self.run(call, &question, decision, random, body).await;
@@ -158,8 +182,8 @@ impl Caller {
     ) {
         let policies = questions.map(|question| policy_of(&question));
         let checks = [0, 1].map(|at| {
-            let check = self.limiter.check(&policies[at], MIXED_CALLER).cost(questions[at].cost);
-            let max_wait = questions[at].max_wait;
+            let Question { cost, max_wait, warn_at, .. } = questions[at];
+            let check = self.limiter.check(&policies[at], MIXED_CALLER).cost(cost).warn_at(warn_at);
             if max_wait.is_zero() { check } else { check.max_wait(max_wait) }
         });
         let waits = questions.iter().map(|it| it.max_wait).max().unwrap_or_default();

@@ -10,9 +10,9 @@ use std::{
 };
 
 use fastrand::Rng;
-use harness::{Network, Proxy, RedisServer, mixed::Gap, wall_clock};
+use harness::{RedisServer, mixed::Gap, wall_clock};
 
-use crate::plan::{LOAD, Mix};
+use crate::{plan::Mix, store::Store};
 
 /// The time in which a process is connected again.
 const CONNECTS: u64 = 500_000;
@@ -61,10 +61,11 @@ impl Drop for RedisWatch {
 
 /// Causes faults, and keeps when.
 pub(crate) struct Faults<'a> {
-    pub(crate) server: &'a RedisServer,
-    pub(crate) proxy: &'a Proxy,
+    pub(crate) store: &'a mut Store,
     pub(crate) outages: Vec<(u64, u64)>,
     pub(crate) losses: Vec<(u64, u64)>,
+    /// The times of the kills of primaries.
+    pub(crate) kills: Vec<(u64, u64)>,
 }
 
 /// The processes that faults stop and kill.
@@ -82,11 +83,11 @@ impl Faults<'_> {
         mix: &Mix,
         victims: &mut impl Victims,
     ) {
-        let names = ["pause", "disconnect", "lost", "kill", "stop", "flushall"];
+        let names = ["pause", "disconnect", "lost", "kill", "stop", "flushall", "reshard"];
         let names: Vec<_> = names.into_iter().filter(|name| mix.has(name)).collect();
         let mut coming = Vec::new();
         pause_for(random, from.saturating_sub(wall_clock()) / 1_000 + 700);
-        while !names.is_empty() && wall_clock() < from + LOAD / 2 {
+        while !names.is_empty() && wall_clock() < from + mix.load() / 2 {
             if coming.is_empty() {
                 coming.clone_from(&names);
                 random.shuffle(&mut coming);
@@ -95,19 +96,16 @@ impl Faults<'_> {
             match coming.pop() {
                 Some("pause") => {
                     let millis = random.u64(30..300);
-                    let _: () = self.server.command(&format!("CLIENT PAUSE {millis} ALL"));
+                    self.store.send(&format!("CLIENT PAUSE {millis} ALL"));
                     thread::sleep(Duration::from_millis(millis));
                     self.outages.push((start, wall_clock() + CONNECTS / 5));
                 }
                 Some("disconnect") => {
-                    let _ = self.server.try_command::<i64>("CLIENT KILL TYPE normal");
+                    self.store.send("CLIENT KILL TYPE normal");
                     self.outages.push((start, wall_clock() + CONNECTS));
                 }
                 Some("lost") => {
-                    self.proxy.set(Network::Swallows);
-                    thread::sleep(Duration::from_millis(random.u64(30..250)));
-                    // No network loses a part of a stream and then delivers the rest.
-                    self.proxy.set(Network::Forgets);
+                    self.store.lose(Duration::from_millis(random.u64(30..250)));
                     self.outages.push((start, wall_clock() + 4 * CONNECTS));
                 }
                 Some("kill") => victims.kill_one(random),
@@ -115,12 +113,19 @@ impl Faults<'_> {
                     let pause = Duration::from_millis(random.u64(50..1_300));
                     victims.stop_one(random, pause);
                 }
+                Some("reshard") => self.store.reshard(random),
                 _ => {
-                    let _: () = self.server.command("FLUSHALL");
+                    self.store.send("FLUSHALL");
                     self.losses.push((start, wall_clock()));
                 }
             }
             pause_for(random, 700);
+        }
+        if mix.has("failover") {
+            let start = wall_clock();
+            self.store.fail_over(random);
+            self.kills.push((start, start));
+            self.outages.push((start, wall_clock() + 4 * CONNECTS));
         }
     }
 }

@@ -10,6 +10,7 @@ mod faults;
 mod plan;
 mod process;
 mod round;
+mod store;
 
 use std::{
     env,
@@ -17,12 +18,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::mixed::{FEATURES, LOSES_KEYS};
+use harness::mixed::{FEATURES, LOSES_KEYS, MODES};
 
 use self::{plan::Mix, round::run};
 
-/// Each of so many rounds loses keys.
-const LOSING: u64 = 4;
+/// The number of rounds of which one is on a cluster, and another one loses keys.
+const IN_TURN: u64 = 4;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         [minutes, mix] => rounds(minutes, &Mix::read(mix), None),
         [minutes, mix, seed] => rounds(minutes, &Mix::read(mix), seed.parse().ok()),
         _ => {
-            eprintln!("usage: mixed MINUTES [MIX [SEED]], of {FEATURES:?} and {LOSES_KEYS}");
+            eprintln!("usage: mixed MINUTES [MIX [SEED]], of {FEATURES:?} and {MODES:?}");
             ExitCode::FAILURE
         }
     }
@@ -49,9 +50,12 @@ fn rounds(minutes: &str, mix: &Mix, seed: Option<u64>) -> ExitCode {
     let mut seed = seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let (mut all, mut broken) = (0, 0);
     loop {
-        let losing = mix.clone().with(LOSES_KEYS);
-        let of_round = if all % LOSING == LOSING - 1 { &losing } else { mix };
-        let (findings, answers) = run(seed, of_round);
+        let of_round = match all % IN_TURN {
+            1 => mix.clone().with("reshard").with("failover"),
+            3 => mix.clone().with(LOSES_KEYS),
+            _ => mix.clone(),
+        };
+        let (findings, answers) = run(seed, &of_round);
         println!("seed {seed} | {of_round} | {answers}");
         print!("{findings}");
         all += 1;

@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, fmt};
 
 use fastrand::Rng;
-use harness::mixed::{FEATURES, LIMITS, LOSES_KEYS, OfCaller};
+use harness::mixed::{FEATURES, LIMITS, MODES, OfCaller};
 
-/// The length of the load, in microseconds.
-pub(crate) const LOAD: u64 = 7_000_000;
+/// The lengths of the load, in microseconds: on one server, and on a cluster.
+const LOADS: [u64; 2] = [7_000_000, 10_000_000];
 
 /// The number of the limit whose key is paused: it has no leases.
 pub(crate) const BOTH: usize = 5;
@@ -19,7 +19,7 @@ pub(crate) const PROCESSES: usize = 4;
 pub(crate) struct Mix(BTreeSet<&'static str>);
 
 impl Mix {
-    /// Returns all features but the one with a mode of its own.
+    /// Returns all features but those with a mode of their own.
     pub(crate) fn all() -> Self {
         Self(FEATURES.into_iter().collect())
     }
@@ -33,7 +33,7 @@ impl Mix {
                 mix = Self::all();
                 continue;
             }
-            let known = FEATURES.into_iter().chain([LOSES_KEYS]).find(|it| *it == name);
+            let known = FEATURES.into_iter().chain(MODES).find(|it| *it == name);
             let known = known.unwrap_or_else(|| panic!("{name} is none of {FEATURES:?}"));
             if word == name {
                 mix.0.insert(known)
@@ -47,6 +47,15 @@ impl Mix {
     pub(crate) fn with(mut self, feature: &'static str) -> Self {
         self.0.insert(feature);
         self
+    }
+
+    pub(crate) fn is_on_cluster(&self) -> bool {
+        self.has("reshard") || self.has("failover")
+    }
+
+    /// Returns the length of the load, in microseconds.
+    pub(crate) fn load(&self) -> u64 {
+        LOADS[usize::from(self.is_on_cluster())]
     }
 
     pub(crate) fn has(&self, feature: &str) -> bool {
@@ -63,7 +72,7 @@ impl fmt::Display for Mix {
         }
         f.write_str("all")?;
         without.iter().try_for_each(|name| write!(f, ",-{name}"))?;
-        if self.has(LOSES_KEYS) { write!(f, ",{LOSES_KEYS}") } else { Ok(()) }
+        MODES.into_iter().filter(|name| self.has(name)).try_for_each(|name| write!(f, ",{name}"))
     }
 }
 
@@ -84,10 +93,10 @@ pub(crate) enum Act {
 }
 
 /// Adds overrides of the caller, half of which end by themselves.
-fn of_caller(random: &mut Rng, acts: &mut Vec<(u64, usize, Act)>) {
+fn of_caller(random: &mut Rng, load: u64, acts: &mut Vec<(u64, usize, Act)>) {
     let mut free_from = [0; LIMITS.len()];
     let mut at = 500_000;
-    while at < LOAD - 800_000 {
+    while at < load - 800_000 {
         let limit = random.usize(..LIMITS.len());
         let number = u64::from(LIMITS[limit].number());
         let what = [
@@ -118,13 +127,13 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(seed: u64, mix: &Mix) -> Self {
-        let mut random = Rng::with_seed(seed);
+        let (mut random, load) = (Rng::with_seed(seed), mix.load());
         let mut acts = Vec::new();
         let changes: Vec<&str> =
             ["raise", "lower", "off", "reset"].into_iter().filter(|it| mix.has(it)).collect();
         let mut free_from = [0; LIMITS.len()];
         let mut at = 700_000;
-        while at < LOAD - 500_000 && !changes.is_empty() {
+        while at < load - 500_000 && !changes.is_empty() {
             let limit = random.usize(..LIMITS.len());
             let number = LIMITS[limit].number();
             let act = match changes[random.usize(..changes.len())] {
@@ -146,20 +155,20 @@ impl Plan {
                 }
                 acts.push((at, limit, act));
                 if !matches!(act, Act::Reset(_)) {
-                    acts.push((until.min(LOAD - 200_000), limit, Act::Back));
+                    acts.push((until.min(load - 200_000), limit, Act::Back));
                     free_from[limit] = until + 1;
                 }
             }
             at += random.u64(150_000..700_000);
         }
         if mix.has("callers") {
-            of_caller(&mut Rng::with_seed(seed ^ 0xca), &mut acts);
+            of_caller(&mut Rng::with_seed(seed ^ 0xca), load, &mut acts);
         }
         if mix.has("keypause") {
             let mut random = Rng::with_seed(seed ^ 0xea);
             for _ in 0..4 {
                 // The turns that it moves are over when the load ends.
-                let at = random.u64(700_000..LOAD / 2);
+                let at = random.u64(700_000..load / 2);
                 let pause = Act::Pause(random.usize(..PROCESSES), random.u64(100_000..700_000));
                 acts.push((at, BOTH, pause));
             }

@@ -11,7 +11,9 @@ use std::{
 use fastrand::Rng;
 use harness::{
     Promises,
-    mixed::{LIMITS, LONGEST_WAIT, MIXED_CALLER, MIXED_DEADLINE, Note, OfCaller},
+    mixed::{
+        BLOCKS, LIMITS, LONGEST_WAIT, MIXED_CALLER, MIXED_DEADLINE, MixedLimit, Note, OfCaller,
+    },
     wall_clock,
 };
 use ratelimit_runtime::{Enforcement, Limiter, OnStoreError, Override};
@@ -37,6 +39,7 @@ const TOKENS: usize = 1;
 const FIXED: usize = 2;
 const COUNTER: usize = 3;
 const SLOTS: usize = 4;
+const BARRED: usize = 6;
 
 /// Calls until the end of the load, sends what is left, and ends with its standard input.
 pub(crate) fn call(url: &str, number: &str, seed: &str, span: (&str, &str), mix: Mix) {
@@ -46,6 +49,10 @@ pub(crate) fn call(url: &str, number: &str, seed: &str, span: (&str, &str), mix:
     let maker = Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let maker = maker.expect("a runtime");
     let builder = Limiter::builder().deadline(MIXED_DEADLINE).on_store_error(OnStoreError::Deny);
+    let builder = builder.on_warning(|warning| {
+        let is_its = |it: &MixedLimit| it.name == warning.decision().policy();
+        note(0, Note::Warned(LIMITS.iter().position(is_its).expect("one of the limits")));
+    });
     let limiter = maker.block_on(async {
         loop {
             match builder.clone().connect(url).await {
@@ -138,6 +145,12 @@ impl Caller {
         self.has("plans") && LIMITS[limit].plans().is_some() && random.u8(..3) == 0
     }
 
+    /// Returns the share of a limit with windows of which the caller is warned, 0 for half of the calls.
+    fn warn_at(&self, limit: usize, random: &mut Rng) -> u32 {
+        let may_warn = self.has("warn") && limit != SLOTS;
+        if may_warn { [0, 0, 50, 80][random.usize(..4)] } else { 0 }
+    }
+
     /// The microseconds since the start of the load.
     fn since_start(&self) -> u64 {
         wall_clock().saturating_sub(self.from)
@@ -153,7 +166,8 @@ impl Caller {
             let is_rest = self.plan.is_rest(self.since_start());
             let limit = if is_rest || random.u8(..4) == 0 { TOKENS } else { LEDGER };
             let (cost, is_leased) = (random.u32(1..=2), self.has("lease"));
-            let question = Question { limit, cost, is_leased, ..Question::default() };
+            let warn_at = self.warn_at(limit, &mut random);
+            let question = Question { limit, cost, is_leased, warn_at, ..Question::default() };
             let body = Duration::from_millis(random.u64(..40));
             self.call(question, &mut random, body).await;
             self.pause(&mut random, 50_000).await;
@@ -184,6 +198,7 @@ impl Caller {
                     cost,
                     max_wait,
                     is_small,
+                    warn_at: self.warn_at(limit, &mut random),
                     is_trial,
                     leaves,
                     ..Question::default()
@@ -217,13 +232,14 @@ impl Caller {
     async fn plain(self, mut random: Rng) {
         let mut last_id = 0;
         while !self.is_over() {
-            let limit = random.usize(..LIMITS.len());
+            let limit = if random.u8(..5) == 0 { BARRED } else { random.usize(..LIMITS.len()) };
             let cost = if limit == SLOTS { 1 } else { random.u32(1..=3) };
             let mut question = Question { limit, cost, ..Question::default() };
             let body = Duration::from_millis(random.u64(..30));
             if self.plan.is_storm(self.since_start()) && random.bool() {
                 (question.limit, question.is_trial) = (LEDGER, true);
             }
+            question.warn_at = self.warn_at(question.limit, &mut random);
             match random.u8(..6) {
                 0 if self.has("peek") => {
                     let _ = self.limiter.peek(&policy_of(&question), MIXED_CALLER).await;
@@ -246,10 +262,13 @@ impl Caller {
                     self.call_both([first, second], &mut random, body).await;
                 }
                 _ => {
-                    if self.has("leave") {
+                    if question.limit == BARRED && self.has("block") {
+                        question.blocks = random.usize(..BLOCKS.len());
+                    } else if self.has("leave") {
                         question.leave = [0, 20, 50][random.usize(..3)];
                     }
-                    question.is_small = self.is_small(question.limit, &mut random);
+                    question.is_small =
+                        question.blocks == 0 && self.is_small(question.limit, &mut random);
                     self.call(question, &mut random, body).await;
                 }
             }

@@ -10,7 +10,6 @@ use std::{
 
 use fastrand::Rng;
 use harness::{
-    Proxy, RedisServer,
     mixed::{
         Audit, Findings, LIMITS, LOSES_KEYS, MIXED_CALLER, MixedLimit, MixedRound, ProcessNotes,
         Rule,
@@ -22,7 +21,8 @@ use tokio::runtime::Builder;
 
 use crate::{
     faults::{Faults, RedisWatch, Victims},
-    plan::{LOAD, Mix, PROCESSES},
+    plan::{Mix, PROCESSES},
+    store::Store,
 };
 
 /// The time from the start of the processes to their first calls.
@@ -31,8 +31,9 @@ const START: u64 = 500_000;
 /// The time in which calls certainly end after the load.
 const ENDS: Duration = Duration::from_secs(6);
 
-/// The time in which all states expire: two periods of a sliding counter, and a second.
-const EXPIRES: Duration = Duration::from_secs(5);
+/// The time in which all states expire: the two seconds in which the turns of a line are kept, two in which a bucket
+/// with the largest debt is full, and one. After the longest block, its last offence is forgiven in as long.
+const EXPIRES: Duration = Duration::from_secs(6);
 
 /// A threshold above all units: what is left shows how many are counted.
 const ABOVE_ALL: u32 = 90_000;
@@ -122,14 +123,13 @@ impl Drop for Processes {
 
 /// Runs a round. Returns what breaks a rule, and the answers in words.
 pub(crate) fn run(seed: u64, mix: &Mix) -> (Findings, String) {
-    let server = RedisServer::start();
-    let proxy = Proxy::start(server.port());
-    let watch = RedisWatch::start(&server);
+    let mut store = Store::start(mix);
+    let watches: Vec<_> = store.servers().iter().map(RedisWatch::start).collect();
     let from = wall_clock() + START;
     let mut processes = Processes {
-        url: proxy.url(),
+        url: store.url(),
         seed,
-        span: (from, from + LOAD),
+        span: (from, from + mix.load()),
         mix: mix.clone(),
         directory: TempDir::new().expect("a directory"),
         started: 0,
@@ -137,26 +137,24 @@ pub(crate) fn run(seed: u64, mix: &Mix) -> (Findings, String) {
         dead: Vec::new(),
     };
     (0..PROCESSES).for_each(|number| processes.add(number));
-    let mut faults =
-        Faults { server: &server, proxy: &proxy, outages: Vec::new(), losses: Vec::new() };
+    let (outages, losses, kills) = Default::default();
+    let mut faults = Faults { store: &mut store, outages, losses, kills };
     faults.cause(from, &mut Rng::with_seed(seed ^ 0xfau64), mix, &mut processes);
     let mut findings = Findings::default();
-    let until = Duration::from_micros((from + LOAD).saturating_sub(wall_clock())) + ENDS;
+    let Faults { outages, losses, kills, .. } = faults;
+    let until = Duration::from_micros((from + mix.load()).saturating_sub(wall_clock())) + ENDS;
     if !is_reached(until, || processes.alive.iter().all(Recorded::has_flushed)) {
         findings.add("end", "calls of a process have not ended".to_owned());
     }
-    let audits = audit(&server);
-    is_reached(EXPIRES, || server.keys().is_empty());
-    let with_rest = |key: String| {
-        let rest: i64 = server.command(&format!("PTTL {key}"));
-        format!("{key} for {rest} ms")
-    };
-    let left_over = server.keys().into_iter().map(with_rest).collect();
+    let audits = audit(&store);
+    is_reached(EXPIRES, || store.keys().is_empty());
+    let keys = store.keys().into_iter();
+    let left_over = keys.map(|(key, rest)| format!("{key} for {rest} ms")).collect();
     while !processes.alive.is_empty() {
         processes.end(0, false);
     }
-    let Faults { outages, losses, .. } = faults;
-    let mut round = MixedRound::new(&processes.dead, watch.gaps(), outages, losses);
+    let gaps = watches.iter().flat_map(RedisWatch::gaps).collect();
+    let mut round = MixedRound::new(&processes.dead, gaps, outages, losses, &kills);
     // Turns that the server has lost pass beside the new counts.
     round.left_over = left_over;
     round.audits = if mix.has(LOSES_KEYS) { Vec::new() } else { audits };
@@ -196,10 +194,10 @@ fn is_reached(patience: Duration, is_so: impl Fn() -> bool) -> bool {
 }
 
 /// Returns the units that Redis has of each limit.
-fn audit(server: &RedisServer) -> Vec<Audit> {
+fn audit(store: &Store) -> Vec<Audit> {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let limiter = uncached(&server.url()).await;
+        let limiter = uncached(&store.own_url()).await;
         let mut audits = Vec::new();
         for (limit, it) in LIMITS.iter().enumerate() {
             let (policy, all) = match it.rule {

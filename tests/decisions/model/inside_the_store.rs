@@ -1,5 +1,5 @@
-//! The memory store follows the model while calls wait, leave, are confirmed and advance. This is a module
-//! of `ratelimit-runtime`, as the store has no public interface of its own.
+//! The memory store follows the model while calls wait, leave, are confirmed, advance and come again by their ids, and
+//! while keys pause. This is a module of `ratelimit-runtime`, as the store has no public interface of its own.
 //!
 //! Schedules are random: `MODEL_SEED` repeats one. `MODEL_OPS` is the number of steps for each algorithm.
 
@@ -50,9 +50,10 @@ struct Figures {
 }
 
 impl<'a> Run<'a> {
-    fn new(cases: &'a [Case], is_overridden: bool, rng: Rng) -> Self {
+    fn new(cases: &'a [Case], is_overridden: bool, has_names: bool, rng: Rng) -> Self {
         let schedule = Schedule::in_turns(cases, is_overridden, By::Number, EPOCH, rng);
         let schedule = schedule.with_waits().with_settles();
+        let schedule = if has_names { schedule.with_names() } else { schedule };
         let has_pauses = |case: &Case| case.policy.is_weighted() && !case.policy.counts_rejected();
         let is_paused = cases.iter().all(has_pauses);
         let schedule = if is_paused { schedule.with_pauses() } else { schedule };
@@ -72,7 +73,8 @@ impl<'a> Run<'a> {
     fn settle(&self, index: usize, to: u32) {
         let (operation, outcome) = self.charges[index];
         let policy = &self.policy(operation);
-        let place = Place { policy, cost: operation.cost, mark: outcome.mark, id: None };
+        let Operation { cost, id, .. } = operation;
+        let place = Place { policy, cost, mark: outcome.mark, id };
         let (tier, reset_after) = (policy.tier_of(outcome.tier), outcome.reset);
         let settle = Settle { to, tier, reset_after, ..place.leave() };
         let caller = Caller::from(operation.caller);
@@ -84,7 +86,7 @@ impl<'a> Run<'a> {
         let first = &self.cases[0].policy;
         match self.schedule.step() {
             Step::Call(operation, expected) => {
-                let Operation { caller, now, cost, record, max_wait, .. } = operation;
+                let Operation { caller, now, cost, record, id, max_wait, .. } = operation;
                 tokio::time::advance(Duration::from_micros(now - before)).await;
                 let op = if record { Op::Take } else { Op::Peek };
                 let Case { policy, leave, .. } = &self.cases[operation.policy];
@@ -94,7 +96,7 @@ impl<'a> Run<'a> {
                 let written = if self.is_overridden { first } else { policy };
                 let max_line = MAX_LINE.try_into().expect("a small number");
                 let max_wait = Micros::new(max_wait);
-                let request = Request { written, max_wait, max_line, ..request };
+                let request = Request { written, id, max_wait, max_line, ..request };
                 let (store, caller) = (&self.stores[caller], Caller::from(caller));
                 let outcome = store.decide(KeyRef::new(first, caller.parts()), request);
                 let outcome = outcome.expect("there is room");
@@ -120,8 +122,8 @@ impl<'a> Run<'a> {
             }
             Step::Confirm(index, expected) => {
                 let (operation, outcome) = self.charges[index];
-                let place =
-                    Place { policy: first, cost: operation.cost, mark: outcome.mark, id: None };
+                let Operation { cost, id, .. } = operation;
+                let place = Place { policy: first, cost, mark: outcome.mark, id };
                 let caller = Caller::from(operation.caller);
                 let is_promised = self.stores[operation.caller]
                     .is_promised(KeyRef::new(first, caller.parts()), place);
@@ -138,7 +140,7 @@ impl<'a> Run<'a> {
                     policy: first,
                     cost: operation.cost,
                     mark: outcome.mark,
-                    id: None,
+                    id: operation.id,
                 };
                 let places: Vec<_> =
                     expected.iter().map(|(index, _)| place(self.charges[*index])).collect();
@@ -156,8 +158,8 @@ impl<'a> Run<'a> {
             }
             Step::Advance(index, expected) => {
                 let (operation, outcome) = self.charges[index];
-                let place =
-                    Place { policy: first, cost: operation.cost, mark: outcome.mark, id: None };
+                let Operation { cost, id, .. } = operation;
+                let place = Place { policy: first, cost, mark: outcome.mark, id };
                 let caller = Caller::from(operation.caller);
                 let standing = self.stores[operation.caller]
                     .advance(KeyRef::new(first, caller.parts()), place);
@@ -192,18 +194,23 @@ fn answer(outcome: Outcome) -> Answer {
 async fn check(kind: Kind) {
     let seed = seed();
     let mut rng = Rng::with_seed(seed);
-    let mut runs: Vec<_> = cases(kind).into_iter().map(|case| (vec![case], false)).collect();
+    let alone = |case| (vec![case], false, false);
+    let mut runs: Vec<_> = cases(kind).into_iter().map(alone).collect();
+    if kind.has_names() {
+        let named = cases(kind).into_iter().filter(|case| !case.policy.counts_rejected());
+        runs.extend(named.map(|case| (vec![case], false, true)));
+    }
     let leaves = |cases: &Vec<Case>| cases[0].policy.max_concurrency().is_none();
-    runs.extend(leaving(kind).into_iter().filter(leaves).map(|cases| (cases, false)));
+    runs.extend(leaving(kind).into_iter().filter(leaves).map(|cases| (cases, false, false)));
     for cases in changes(kind) {
-        runs.extend([(cases.clone(), false), (cases, true)]);
+        runs.extend([(cases.clone(), false, false), (cases, true, false)]);
     }
     let mut figures = Figures::default();
-    for (cases, is_overridden) in &runs {
-        let mut run = Run::new(cases, *is_overridden, rng.fork());
+    for (cases, is_overridden, has_names) in &runs {
+        let mut run = Run::new(cases, *is_overridden, *has_names, rng.fork());
         for _ in 0..steps().div_ceil(runs.len()) {
             if run.schedule.now() > LATEST {
-                run = Run::new(cases, *is_overridden, rng.fork());
+                run = Run::new(cases, *is_overridden, *has_names, rng.fork());
             }
             run.step(seed, &mut figures).await;
         }

@@ -33,10 +33,16 @@ pub(super) struct MixedCall {
     pub(super) leave: u64,
     /// `true` under the plan of half of the number.
     pub(super) is_small: bool,
+    /// The choice of lengths of blocks.
+    pub(super) blocks: usize,
+    /// The share of which its caller is warned, in percent.
+    pub(super) warn_at: u64,
     pub(super) asked: u64,
     pub(super) answered: u64,
     /// None of a call whose process was killed.
     pub(super) reply: Option<Reply>,
+    /// The time for which it is refused.
+    pub(super) refused_for: Option<u64>,
     pub(super) promised: Option<u64>,
     /// The time at which the call knew its turn: Redis had decided its place before.
     pub(super) placed: Option<u64>,
@@ -78,7 +84,19 @@ impl MixedCall {
         let NoteLine {
             at: asked,
             note:
-                Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave, is_small },
+                Note::Asks {
+                    limit,
+                    cost,
+                    max_wait,
+                    runtime,
+                    id,
+                    is_leased,
+                    is_joint,
+                    leave,
+                    is_small,
+                    blocks,
+                    warn_at,
+                },
             ..
         } = lines[0]
         else {
@@ -96,9 +114,12 @@ impl MixedCall {
             is_joint,
             leave,
             is_small,
+            blocks,
+            warn_at,
             asked,
             answered: notes.ended,
             reply: None,
+            refused_for: None,
             promised: None,
             placed: None,
             settle: None,
@@ -113,6 +134,7 @@ impl MixedCall {
                     call.promised = call.promised.or(Some(turn));
                     call.placed = call.placed.or(Some(*at));
                 }
+                Note::RefusedFor(wait) => call.refused_for = Some(wait),
                 Note::Answered(reply) => {
                     (call.answered, call.reply) = (*at, Some(reply));
                     if !matches!(reply, Reply::Admitted { .. }) {

@@ -38,9 +38,15 @@ pub enum Note {
         leave: u64,
         /// `true` under the plan of half of the number.
         is_small: bool,
+        /// The choice of lengths of blocks.
+        blocks: usize,
+        /// The share of the limit of which its caller is warned, in percent; 0 for none.
+        warn_at: u64,
     },
     /// A waiting call is promised its turn.
     Promised(u64),
+    /// A call is refused for so many microseconds: its answer comes next.
+    RefusedFor(u64),
     /// A call has its answer.
     Answered(Reply),
     /// The permit is held.
@@ -67,6 +73,8 @@ pub enum Note {
     Pauses(usize, u64, u64),
     /// The pause of this length that began at that time is in force.
     Paused(usize, u64, u64),
+    /// The caller is warned of a limit.
+    Warned(usize),
     /// All calls have ended, and so many settles, releases and leases could not be sent.
     Flushed(u64),
 }
@@ -108,12 +116,15 @@ impl fmt::Display for NoteLine {
                 is_joint,
                 leave,
                 is_small,
+                blocks,
+                warn_at,
             } => {
-                let flags = [is_leased, is_joint].map(u8::from);
-                let [is_leased, is_joint] = flags;
+                let flags = [is_leased, is_joint, is_small].map(u8::from);
+                let [is_leased, is_joint, is_small] = flags;
                 write!(f, "asks {limit} {cost} {max_wait} {runtime} {id} {is_leased} {is_joint} ")?;
-                write!(f, "{leave} {}", u8::from(is_small))
+                write!(f, "{leave} {is_small} {blocks} {warn_at}")
             }
+            Note::RefusedFor(wait) => write!(f, "refused_for {wait}"),
             Note::Promised(turn) => write!(f, "promised {turn}"),
             Note::Answered(Reply::Admitted { is_counted, waited }) => {
                 write!(f, "admitted {} {waited}", u8::from(is_counted))
@@ -143,6 +154,7 @@ impl fmt::Display for NoteLine {
             Note::Reset(limit, from) => write!(f, "reset {limit} {from}"),
             Note::Pauses(limit, length, from) => write!(f, "pauses {limit} {length} {from}"),
             Note::Paused(limit, length, from) => write!(f, "paused {limit} {length} {from}"),
+            Note::Warned(limit) => write!(f, "warned {limit}"),
             Note::Flushed(unsent) => write!(f, "flushed {unsent}"),
         }
     }
@@ -169,7 +181,10 @@ impl NoteLine {
                 is_joint: number(9) == 1,
                 leave: number(10),
                 is_small: number(11) == 1,
+                blocks: size(12),
+                warn_at: number(13),
             },
+            "refused_for" => Note::RefusedFor(number(3)),
             "promised" => Note::Promised(number(3)),
             "admitted" => {
                 Note::Answered(Reply::Admitted { is_counted: number(3) == 1, waited: number(4) })
@@ -200,6 +215,7 @@ impl NoteLine {
             "reset" => Note::Reset(size(3), number(4)),
             "pauses" => Note::Pauses(size(3), number(4), number(5)),
             "paused" => Note::Paused(size(3), number(4), number(5)),
+            "warned" => Note::Warned(size(3)),
             "flushed" => Note::Flushed(number(3)),
             _ => panic!("an event: {line}"),
         };
@@ -223,6 +239,8 @@ mod tests {
             is_joint: false,
             leave: 20,
             is_small: true,
+            blocks: 2,
+            warn_at: 80,
         };
         let admitted = |is_counted, waited| Note::Answered(Reply::Admitted { is_counted, waited });
         let replies = [Reply::Refused, Reply::Busy, Reply::Denied, Reply::Undecided, Reply::Left];
@@ -234,6 +252,8 @@ mod tests {
             admitted(true, 0),
             admitted(false, 5),
             Note::Promised(8),
+            Note::RefusedFor(8),
+            Note::Warned(3),
             Note::Held,
             Note::Lost,
             Note::Settles(3),

@@ -27,7 +27,8 @@ impl MixedRound {
             let within = self.of(pause.limit).filter(|call| {
                 let is_within = call.asked > applied && call.answered < end;
                 // A repeated id has the answer of its first call.
-                call.is_admitted() && call.id == 0 && is_within && !is_forgotten(call.answered)
+                let is_lost = is_forgotten(call.answered) || self.was_lost((pause.asked, applied));
+                call.is_admitted() && call.id == 0 && is_within && !is_lost
             });
             for call in within {
                 let (name, length) = (LIMITS[pause.limit].name, pause.length);

@@ -13,6 +13,10 @@ pub(super) const SLACK: u64 = 60_000;
 /// The time before an answer in which the lateness of its process matters.
 const RECENT: u64 = 1_000_000;
 
+/// The time by which a replica is behind its primary. What the primary answered so shortly before its end may be
+/// lost, and nothing else.
+const LAG: u64 = 200_000;
+
 /// The time in which a process notices a reset by another.
 pub(super) const NOTICES: u64 = 1_200_000;
 
@@ -72,10 +76,14 @@ pub struct MixedRound {
     pub(super) numbers: Vec<NumberChange>,
     pub(super) resets: Vec<(usize, Span)>,
     pub(super) pauses: Vec<Pause>,
+    /// The process of each warning, its limit and its time.
+    pub(super) warnings: Vec<(usize, usize, u64)>,
     /// The times in which Redis could not be reached.
     pub outages: Vec<(u64, u64)>,
     /// The times at which Redis has lost its keys.
     pub losses: Vec<(u64, u64)>,
+    /// The times before the kill of a primary in which its replica perhaps did not have all.
+    lags: Vec<Span>,
     /// The units in Redis when all calls had ended.
     pub audits: Vec<Audit>,
     /// The keys in Redis after the time in which all expire.
@@ -91,8 +99,10 @@ impl MixedRound {
         gaps: Vec<Gap>,
         outages: Vec<Span>,
         losses: Vec<Span>,
+        kills: &[Span],
     ) -> Self {
-        let mut round = Self { gaps, outages, losses, ..Self::default() };
+        let lags = kills.iter().map(|kill| (kill.0.saturating_sub(LAG), kill.1)).collect();
+        let mut round = Self { gaps, outages, losses, lags, ..Self::default() };
         for (process, notes) in processes.iter().enumerate() {
             round.add(process, notes);
         }
@@ -104,6 +114,7 @@ impl MixedRound {
         for (call, stamp) in round.calls.iter_mut().zip(stamps) {
             call.stamp = stamp;
         }
+        round.forget_lost();
         round
     }
 
@@ -114,6 +125,8 @@ impl MixedRound {
         findings.take_in(self.used_shares());
         findings.take_in(self.wrong_enforcement());
         findings.take_in(self.paused_calls());
+        findings.take_in(self.wrong_blocks());
+        findings.take_in(self.wrong_warnings());
         findings.take_in(self.wrong_permits());
         findings.take_in(self.wrong_turns());
         findings.take_in(self.wrong_charges());
@@ -138,7 +151,9 @@ impl MixedRound {
             };
             *answers.entry(name).or_default() += 1;
         }
-        let answers: Vec<_> = answers.iter().map(|(name, n)| format!("{n} {name}")).collect();
+        answers.extend([("warnings", self.warnings.len()), ("blocks", self.blocks().len())]);
+        let answers = answers.iter().filter(|(_, n)| **n > 0);
+        let answers: Vec<_> = answers.map(|(name, n)| format!("{n} {name}")).collect();
         answers.join(", ")
     }
 
@@ -170,6 +185,7 @@ impl MixedRound {
                 Note::Paused(limit, length, asked) => {
                     self.pauses.push(Pause { limit, length, asked, applied: Some(line.at) });
                 }
+                Note::Warned(limit) => self.warnings.push((process, limit, line.at)),
                 Note::Flushed(unsent) => self.unsent.push((process, line.at, unsent)),
                 _ => calls.entry(line.call).or_default().push(*line),
             }
@@ -204,6 +220,25 @@ impl MixedRound {
         }
     }
 
+    /// A call whose charge is perhaps lost with a primary is certainly charged for nothing.
+    fn forget_lost(&mut self) {
+        let lags = self.lags.clone();
+        for call in &mut self.calls {
+            // Units on lease are used until its end.
+            let lease = if call.is_leased { micros(LIMITS[call.limit].lease) } else { 0 };
+            let span = (call.asked.saturating_sub(lease), call.answered);
+            if lags.iter().any(|lag| overlaps(*lag, span)) {
+                call.least = 0;
+                call.held.clear();
+            }
+        }
+    }
+
+    /// Returns `true` if what was written in this span is perhaps lost with a primary.
+    pub(super) fn was_lost(&self, span: Span) -> bool {
+        self.lags.iter().any(|lag| overlaps(*lag, span))
+    }
+
     fn stamp_of(&self, call: &MixedCall) -> Span {
         if !call.has_waited() || call.is_joint || call.id != 0 {
             return (call.asked, call.answered);
@@ -226,6 +261,21 @@ impl MixedRound {
             is_own && overlaps(gap.span, span)
         };
         self.gaps.iter().filter(matters).map(|gap| gap.span.1 - gap.span.0).sum()
+    }
+
+    /// Returns the longest time before a time at which Redis has decided what a process notes then.
+    pub(super) fn delay(&self, process: usize, at: u64) -> u64 {
+        let recent = (at.saturating_sub(RECENT), at);
+        let is_its = |gap: &&Gap| gap.process.is_none_or(|it| it == process);
+        let gaps = self.gaps.iter().filter(is_its).map(|gap| gap.span);
+        let late = gaps.chain(self.outages.iter().copied()).filter(|it| overlaps(*it, recent));
+        SLACK + 3 * late.map(|it| it.1 - it.0).sum::<u64>()
+    }
+
+    /// Returns `true` if a limit was reset in this span, or Redis has lost its keys.
+    pub(super) fn began_anew(&self, limit: usize, span: Span) -> bool {
+        let resets = self.resets.iter().filter(|(it, _)| *it == limit).map(|(_, at)| at);
+        resets.chain(&self.losses).any(|at| overlaps(*at, span))
     }
 
     /// Returns how often the counts of a limit have begun anew in this span. Other processes use their units on

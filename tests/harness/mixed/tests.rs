@@ -1,10 +1,13 @@
 //! Each rule is broken by a history: a checker that finds nothing is worth nothing.
 
+mod blocks;
 mod charges;
+mod failover;
 mod numbers;
 mod pauses;
 mod permits;
 mod shares;
+mod warnings;
 
 use super::*;
 
@@ -26,6 +29,7 @@ struct Story {
     gaps: Vec<Gap>,
     outages: Vec<Span>,
     losses: Vec<Span>,
+    kills: Vec<Span>,
     audits: Vec<Audit>,
     left_over: Vec<String>,
     calls: u64,
@@ -46,6 +50,8 @@ struct Told {
     is_joint: bool,
     leave: u64,
     is_small: bool,
+    blocks: usize,
+    warn_at: u64,
 }
 
 const AT_ONCE: Reply = Reply::Admitted { is_counted: true, waited: 0 };
@@ -66,6 +72,8 @@ fn told(limit: usize, cost: u64, asked: u64, answered: u64, reply: Reply) -> Tol
         is_joint,
         leave,
         is_small,
+        blocks: 0,
+        warn_at: 0,
     }
 }
 
@@ -111,9 +119,20 @@ impl Story {
     fn call(mut self, it: Told, further: &[(u64, Note)]) -> Self {
         self.calls += 1;
         let Told { process, limit, cost, max_wait, id, is_joint, leave, is_small, .. } = it;
-        let (runtime, is_leased) = (1, false);
-        let asks =
-            Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave, is_small };
+        let (runtime, is_leased, Told { blocks, warn_at, .. }) = (1, false, it);
+        let asks = Note::Asks {
+            limit,
+            cost,
+            max_wait,
+            runtime,
+            id,
+            is_leased,
+            is_joint,
+            leave,
+            is_small,
+            blocks,
+            warn_at,
+        };
         let call = self.calls;
         let mut story = self.note(process, call, it.asked, asks);
         if let Some(turn) = it.promised {
@@ -140,8 +159,8 @@ impl Story {
 
     /// Returns the broken invariants.
     fn broken(&self) -> Vec<&'static str> {
-        let Self { processes, gaps, outages, losses, audits, left_over, .. } = self.clone();
-        let mut round = MixedRound::new(&processes, gaps, outages, losses);
+        let Self { processes, gaps, outages, losses, kills, audits, left_over, .. } = self.clone();
+        let mut round = MixedRound::new(&processes, gaps, outages, losses, &kills);
         (round.audits, round.left_over) = (audits, left_over);
         let findings = round.findings();
         eprintln!("{findings}");
@@ -331,6 +350,8 @@ fn a_call_without_an_end_or_a_decision_breaks_the_rule() {
         is_joint: false,
         leave: 0,
         is_small: false,
+        blocks: 0,
+        warn_at: 0,
     };
     let hung = Story::new().note(0, 1, 0, hung);
     hung.breaks("end");

@@ -94,6 +94,7 @@ impl CallEntries {
     }
 
     /// Returns the units that are younger than the period.
+    #[inline]
     pub(super) fn live(&self, period: Micros, now: Timestamp) -> u64 {
         let newest = self.entries.back().map_or(0, |entry| entry.sum);
         newest - self.sum_before(self.expired(period, now))
@@ -111,13 +112,18 @@ impl CallEntries {
     }
 
     /// Returns the number of entries that have left a window of this length.
+    #[inline]
     fn expired(&self, period: Micros, now: Timestamp) -> usize {
-        match self.entries.front() {
-            Some(oldest) if oldest.stamp + period > now => 0,
-            _ => self.entries.partition_point(|entry| entry.stamp + period <= now),
+        let has_left = |entry: &WeightedEntry| entry.stamp + period <= now;
+        // Mostly none has left since the last call, or one.
+        match (self.entries.front(), self.entries.get(1)) {
+            (Some(oldest), _) if !has_left(oldest) => 0,
+            (Some(_), Some(second)) if !has_left(second) => 1,
+            _ => self.entries.partition_point(has_left),
         }
     }
 
+    #[inline]
     fn sum_before(&self, at: usize) -> u64 {
         let before = at.checked_sub(1).and_then(|before| self.entries.get(before));
         let first = || self.entries.front().map_or(0, |entry| entry.sum - u64::from(entry.units));
@@ -126,8 +132,10 @@ impl CallEntries {
 
     /// Drops the entries that no policy counts any more once this one has decided.
     pub(super) fn drop_surplus(&mut self, now: Timestamp, request: Request<'_>) {
-        let surplus = self.surplus(now, request);
-        self.entries.drain(..surplus);
+        match self.surplus(now, request) {
+            0 => {}
+            surplus => drop(self.entries.drain(..surplus)),
+        }
     }
 
     /// Returns the number of entries that no policy counts any more once this one has decided.
@@ -174,6 +182,19 @@ impl CallEntries {
             entry.stamp = latest;
         }
         let own = periods(request);
+        self.keep(own, at, now);
+        self.forget_line(now);
+    }
+
+    /// Keeps what policies of these periods count.
+    fn keep(&mut self, own: [Micros; 2], at: Timestamp, now: Timestamp) {
+        // Mostly one policy decides.
+        if let [kept] = &mut self.kept[..]
+            && own == [kept.period; 2]
+        {
+            kept.used = at;
+            return;
+        }
         let last_turn = self.last_turn;
         self.kept.retain(|it| !it.is_unused(last_turn, now) || own.contains(&it.period));
         for period in own {
@@ -190,7 +211,6 @@ impl CallEntries {
             let dropped = others.min_by_key(|it| (it.used, it.period)).map(|it| it.period);
             self.kept.retain(|it| Some(it.period) != dropped);
         }
-        self.forget_line(now);
     }
 
     /// Adds the units of a call that is decided for `at`, and returns their mark.
@@ -205,7 +225,7 @@ impl CallEntries {
         let id = self.last;
         // What lies ahead may be given back.
         let is_crowded = self.entries.len() >= CROWDED && request.id.is_none() && at <= now;
-        match self.joined(at, request).filter(|_| is_crowded) {
+        match is_crowded.then(|| self.joined(at, request)).flatten() {
             Some(joined) => {
                 if let Some(newest) = self.entries.back_mut() {
                     newest.sum += u64::from(units);
@@ -359,6 +379,10 @@ impl CallEntries {
     #[inline]
     pub(super) fn growth_of_kept(&self, request: Request<'_>) -> usize {
         let [period, written] = periods(request);
+        // Mostly one policy decides.
+        if matches!(self.kept[..], [kept] if [kept.period; 2] == [period, written]) {
+            return 0;
+        }
         let is_new = |period| !self.kept.iter().any(|it| it.period == period);
         let new = usize::from(is_new(period)) + usize::from(written != period && is_new(written));
         let (needed, room) = (self.kept.len() + new, self.kept.capacity());

@@ -20,7 +20,10 @@ use super::{
 };
 use crate::{
     key::KeyRef,
-    limiter::{Inner, Limiter, permit::Decided},
+    limiter::{
+        Inner, Limiter,
+        permit::{Decided, InMemory},
+    },
     overrides::Enforcement,
     redis::{Content, start},
     request::{Place, Request},
@@ -52,7 +55,7 @@ impl Question {
         let (call, request) = (self.waiter.call(), self.request());
         let backend = &call.limiter.inner.backend;
         let outcome = backend.decide_now(request, call.caller, call.options.on_store_error)?;
-        let permit = call.permit_in_memory(&request, &outcome);
+        let permit = call.permit_in_memory(&request, &outcome).map(InMemory::shared);
         Some(Decided { outcome, permit })
     }
 

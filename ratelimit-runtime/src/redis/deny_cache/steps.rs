@@ -68,10 +68,11 @@ impl RefusalSteps {
     #[inline]
     pub(super) fn is_comparable(&self, policy: &Policy) -> bool {
         // Only here do two thresholds see the same count: the rate of a bucket and the weights of a
-        // counter's windows depend on the threshold.
+        // counter's windows depend on the threshold. A refusal under a block is an offence, and of its length.
         let is_window = |it: &Policy| {
             matches!(it.algorithm(), Algorithm::SlidingWindow | Algorithm::FixedWindow)
                 && it.tiers().len() == 1
+                && !it.has_block()
                 && !it.counts_rejected()
         };
         is_window(&self.policy)

@@ -101,21 +101,19 @@ impl World {
             tiers.push([LONG, MOST]);
         }
         let starts = vec![Vec::new(); tiers.len()];
-        let (now, calls, before) = (1_700_000_000_000_000, 0, (0, None));
-        let (uses, charges) = (Vec::new(), Vec::new());
         Self {
             kind,
             tiers,
             connection,
             take,
             exchange,
-            now,
-            calls,
+            now: 1_700_000_000_000_000,
+            calls: 0,
             rng,
             waits: seed % 2 == 1,
-            uses,
-            charges,
-            before,
+            uses: Vec::new(),
+            charges: Vec::new(),
+            before: (0, None),
             starts,
         }
     }
@@ -165,6 +163,8 @@ impl World {
         call.arg(script).arg(4).arg(KEY).arg(companion);
         call.arg(self.now / 1_000_000).arg(self.now % 1_000_000).arg(arguments);
         let reply: RedisResult<Vec<i64>> = call.query(&mut self.connection);
+        let rest: i64 = redis::cmd("PTTL").arg(KEY).query(&mut self.connection)?;
+        assert_ne!(rest, -1, "the key stays for ever under {:?}", self.kind);
         // The first number names the call.
         let reply = reply.map(|reply| {
             let rest = reply[1..].iter().map(|number| u64::try_from(*number).unwrap());

@@ -71,6 +71,8 @@ fn units_on_lease_of_a_process_that_stood_still_are_charged_late() {
         is_joint: false,
         leave: 0,
         is_small: false,
+        blocks: 0,
+        warn_at: 0,
     };
     let leased = Story::new().note(0, 1, SECOND / 2, asks);
     let leased = leased.note(0, 1, SECOND / 2 + 9, Note::Answered(AT_ONCE));
