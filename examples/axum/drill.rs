@@ -1,11 +1,15 @@
 //! `cargo run -p examples-axum --example drill`
 //!
-//! A bad night of an operator, to be tried by hand in five minutes. The service starts a Redis of its own, and needs a
-//! `redis-server`. The customer `acme` calls `checkout` three times a second, where two are admitted, and `carol` searches too
-//! often. One client floods:
+//! An operator's bad night, to be tried by hand in five minutes. It needs a Redis that may be killed:
+//!
+//! - `redis-server --port 7400 --save ''`
+//! - `RATELIMIT_URL=redis://127.0.0.1:7400 cargo run -p examples-axum --example drill`
+//!
+//! The customer `acme` calls `checkout` three times a second, of which two are admitted, and `carol` searches too often.
+//! Then one client floods:
 //!
 //! ```text
-//! $ curl -s -o /dev/null -w '%{http_code}\n' -H 'x-user: mallory' 'http://127.0.0.1:3000/checkout?[1-1500]' | sort | uniq -c | awk '{ print $2 }'
+//! $ curl -s -o /dev/null -w '%{http_code}\n' -H 'x-user: mallory' 'http://127.0.0.1:3000/checkout?[1-1500]' | sort -u
 //! 200
 //! 429
 //! ```
@@ -19,13 +23,12 @@
 //! | caller `acme`, "Exempt", "Change the fleet" | `acme` is listed as off, until the end that was chosen |
 //! | "Undo" at "threshold 40" | "20 per 10s"; the exception of `acme` stays |
 //! | "All limits..", "Off", "Confirm for all limits" | "all limits: off", and "not counted" in each row |
-//! | `kill -9` of the process that the service names when it starts | "fails since .."; the limits are off all the same, and "Whole fleet" cannot be chosen |
+//! | `redis-cli -p 7400 shutdown nosave` | "fails since .."; the limits are off all the same, and "Whole fleet" cannot be chosen |
 //! | order "most refused, last hour", ten minutes after the flood | `checkout` is first |
 //!
 //! Another address: `cargo run -p examples-axum --example drill 127.0.0.1:8080`
-//! On a Redis of yours: `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run -p examples-axum --example drill`
 
-use std::{env, error::Error, net::SocketAddr, process::Stdio, time::Duration};
+use std::{env, error::Error, net::SocketAddr, time::Duration};
 
 use axum::{Router, extract::ConnectInfo, http::request::Parts, routing::get};
 use ratelimit_dashboard::{Access, NamedAccess};
@@ -34,9 +37,7 @@ use ratelimit_runtime::{
     web::tower::{Identity, IdentityLayer},
 };
 use tokio::{
-    io::{AsyncBufReadExt, BufReader},
     net::TcpListener,
-    process::{Child, Command},
     time::{MissedTickBehavior, interval},
 };
 
@@ -63,15 +64,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let builder =
         Limiter::builder().prefix("drill:").show_callers().version(env!("CARGO_PKG_VERSION"));
-    let mut redis = None;
-    let limiter = if env::var_os("RATELIMIT_URL").is_some() {
-        builder.from_env().await?
-    } else {
-        let (url, server) = start_redis().await?;
-        redis = server.id();
-        tokio::spawn(keep(server));
-        builder.connect(&url).await?
-    };
+    let limiter = builder.from_env().await?;
     install(limiter.clone())?;
     let router = Router::new()
         .route("/checkout", get(checkout))
@@ -83,9 +76,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    if let Some(redis) = redis {
-        println!("kill -9 {redis} ends its Redis");
-    }
     axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await?;
     Ok(())
 }
@@ -102,26 +92,4 @@ async fn customers() {
             let _ = caller::scope("carol", search()).await;
         }
     }
-}
-
-/// Starts a Redis on a socket. Returns its URL too.
-async fn start_redis() -> Result<(String, Child), Box<dyn Error>> {
-    let socket = env::temp_dir().join(format!("drill-{}.sock", std::process::id()));
-    let mut command = Command::new("redis-server");
-    command.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket).kill_on_drop(true);
-    let mut server = command.stdout(Stdio::piped()).spawn()?;
-    let mut log = BufReader::new(server.stdout.take().ok_or("its output is piped")?).lines();
-    while let Some(line) = log.next_line().await? {
-        if line.contains("eady to accept connections") {
-            // Somebody reads what it logs, or it would end at its next line.
-            tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
-            return Ok((format!("unix://{}", socket.display()), server));
-        }
-    }
-    Err("redis-server does not start".into())
-}
-
-/// Keeps the server until its end.
-async fn keep(mut server: Child) {
-    let _ = server.wait().await;
 }
