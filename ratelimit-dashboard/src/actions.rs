@@ -12,6 +12,12 @@ use crate::{ActionError, Dashboard, access::Viewer, acting::Scope, json};
 /// The fields of an override that replace values of the policy.
 const VALUES: [&str; 5] = ["period", "threshold", "tiers", "burst", "concurrency"];
 
+/// The values of an override that a candidate replaces: those of its window.
+const WINDOW: [&str; 4] = ["period", "threshold", "tiers", "burst"];
+
+/// The field of an override with the numbers that are tried.
+const CANDIDATE: &str = "candidate";
+
 /// The field of an override that replaces the enforcement.
 const ENFORCEMENT: [&str; 1] = ["enforcement"];
 
@@ -50,11 +56,24 @@ struct SetLimits {
     ends_whole: bool,
 }
 
+/// An action on a limit that takes no value.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ClearOverride {
+struct OnLimit {
     limit: String,
     scope: Option<Scope>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SetCandidate {
+    limit: String,
+    /// The numbers to be tried; none to end the trial.
+    numbers: Option<Map<String, Value>>,
+    scope: Option<Scope>,
+    until: Option<String>,
+    #[serde(default)]
+    ends_whole: bool,
 }
 
 #[derive(Deserialize)]
@@ -129,12 +148,53 @@ pub(super) async fn set_limits(
     dashboard.change(&viewer, edit, change).await
 }
 
+pub(super) async fn set_candidate(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(viewer): Extension<Viewer>,
+    body: Bytes,
+) -> Result<Response, ActionError> {
+    let SetCandidate { limit, numbers, scope, until, ends_whole } = parse(&body)?;
+    let known = Dashboard::find(&limit).ok_or_else(unknown)?;
+    let action = match &numbers {
+        None => "candidate ended".to_owned(),
+        Some(numbers) => {
+            validate(numbers, Some(&known.policy))?;
+            format!("candidate {}", Value::Object(numbers.clone()))
+        }
+    };
+    let change = |fields: &mut Map<String, Value>| {
+        fields.remove(CANDIDATE);
+        fields.extend(numbers.map(|numbers| (CANDIDATE.to_owned(), numbers.into())));
+    };
+    let (limit, fields) = (known.name, &[CANDIDATE][..]);
+    let edit = Edit { limit, action: &action, fields, scope, until, ends_whole };
+    dashboard.change(&viewer, edit, change).await
+}
+
+pub(super) async fn apply_candidate(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(viewer): Extension<Viewer>,
+    body: Bytes,
+) -> Result<Response, ActionError> {
+    let OnLimit { limit, scope } = parse(&body)?;
+    let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
+    let change = |fields: &mut Map<String, Value>| {
+        if let Some(Value::Object(numbers)) = fields.remove(CANDIDATE) {
+            fields.retain(|name, _| !WINDOW.contains(&name.as_str()));
+            fields.extend(numbers);
+        }
+    };
+    let (action, fields) = ("candidate applied", &[][..]);
+    let edit = Edit { limit, action, fields, scope, until: None, ends_whole: false };
+    dashboard.change(&viewer, edit, change).await
+}
+
 pub(super) async fn clear_override(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(viewer): Extension<Viewer>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let ClearOverride { limit, scope } = parse(&body)?;
+    let OnLimit { limit, scope } = parse(&body)?;
     let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
     let (action, fields) = ("override removed", &[][..]);
     let edit = Edit { limit, action, fields, scope, until: None, ends_whole: false };

@@ -194,6 +194,8 @@ impl DashboardBuilder {
             .route("/events", get(stream::events))
             .route("/enforcement", post(actions::set_enforcement))
             .route("/numbers", post(actions::set_limits))
+            .route("/candidate", post(actions::set_candidate))
+            .route("/apply-candidate", post(actions::apply_candidate))
             .route("/override", post(actions::clear_override))
             .route("/all", post(actions::set_global_enforcement))
             .route("/undo", post(history::undo))

@@ -6,8 +6,8 @@ use std::{
 };
 
 use ratelimit_runtime::{
-    Enforcement, Override, OverrideSource, Overrides, Policy, RegisteredPolicy, ServerStatus, Tier,
-    UnavailableReason, conflicts, policies, policies_by_hand,
+    CandidateStats, Enforcement, Override, OverrideSource, Overrides, Policy, RegisteredPolicy,
+    ServerStatus, Tier, UnavailableReason, conflicts, policies, policies_by_hand,
     stats::{self, PolicyStats, TimeWindow, Verdict},
 };
 use serde::Serialize;
@@ -116,6 +116,34 @@ pub(super) struct CountsView {
     refused_by: Vec<(String, u64)>,
     /// The callers that were refused within the last minute, as far as they are known.
     at_limit: usize,
+    candidate: Option<CandidateView>,
+}
+
+/// The answers that the candidate of a limit would have given in this process.
+#[derive(Serialize)]
+struct CandidateView {
+    /// In milliseconds since 1970.
+    since: u64,
+    calls: u64,
+    refused: u64,
+    newly_refused: u64,
+    newly_admitted: u64,
+    callers: u64,
+    refused_callers: u64,
+}
+
+impl From<&CandidateStats> for CandidateView {
+    fn from(stats: &CandidateStats) -> Self {
+        Self {
+            since: millis(stats.since),
+            calls: stats.calls,
+            refused: stats.refused,
+            newly_refused: stats.newly_refused,
+            newly_admitted: stats.newly_admitted,
+            callers: stats.callers,
+            refused_callers: stats.refused_callers,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -231,10 +259,14 @@ impl Dashboard {
 
     /// Returns the counts of all limits that were called.
     pub(super) fn counts(&self) -> BTreeMap<&'static str, CountsView> {
-        let limits = limits();
+        let (limits, candidates) = (limits(), self.limiter.overrides().candidates());
         let view = |counts: PolicyStats| {
             let name = counts.name();
             let first = limits.get(name).and_then(|limits| limits.first());
+            // That of a plan, else that of its limit.
+            let names = [Some(name), first.map(|first| first.declared().name())];
+            let of = |name| candidates.iter().find(|candidate| candidate.limit == name);
+            let candidate = names.into_iter().flatten().find_map(of);
             let now = first.and_then(|first| self.effective(first).0);
             let view = CountsView {
                 waiting: counts.waiting(),
@@ -242,6 +274,7 @@ impl Dashboard {
                 refused: refused_within(&counts),
                 refused_by: refused_by(&counts, now.as_ref()),
                 at_limit: self.limiter.refused_callers(name, TimeWindow::Minute).len(),
+                candidate: candidate.map(CandidateView::from),
             };
             (name, view)
         };

@@ -15,6 +15,7 @@ use crate::{ActionError, Dashboard, access::Viewer, token};
 /// The files that the page loads: path, type, text.
 const FILES: [(&str, &str, &str); 17] = [
     ("/api.js", JAVASCRIPT, include_str!("page/api.js")),
+    ("/candidate.js", JAVASCRIPT, include_str!("page/candidate.js")),
     ("/caller.js", JAVASCRIPT, include_str!("page/caller.js")),
     ("/confirm.js", JAVASCRIPT, include_str!("page/confirm.js")),
     ("/detail.js", JAVASCRIPT, include_str!("page/detail.js")),

@@ -148,6 +148,13 @@ impl Decision {
         }
     }
 
+    /// Settles what the call has taken beside its own charge.
+    pub(crate) fn settle_others(&self, to: u32) {
+        if let Some(permit) = &self.permit {
+            permit.settle(to);
+        }
+    }
+
     /// Returns the receipt of the call and the key that it was charged to, unless the call passed
     /// without being counted.
     pub(crate) fn charge(&self) -> Option<(KeyRef<'_>, &Receipt)> {

@@ -108,8 +108,8 @@ pub use limiter::{
 pub use macro_support::{KeyPart, Units};
 pub use observe::observe;
 pub use overrides::{
-    CallerOverride, Enforcement, Override, OverrideChange, OverrideError, OverrideProblem,
-    OverrideSource, Overrides,
+    CallerOverride, CandidateStats, Enforcement, Override, OverrideChange, OverrideError,
+    OverrideProblem, OverrideSource, Overrides,
 };
 #[cfg(feature = "overrides")]
 pub use overrides::{FleetCaller, FleetError, FleetLimit, FleetProcess, FleetStatus};

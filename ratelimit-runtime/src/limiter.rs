@@ -7,6 +7,7 @@ mod all;
 mod backend;
 mod builder;
 mod call;
+mod candidate;
 mod check;
 mod environment;
 #[cfg(feature = "metrics")]

@@ -6,6 +6,7 @@
 mod applied;
 mod by_caller;
 mod callers;
+mod candidate;
 #[cfg(feature = "overrides")]
 pub(crate) mod document;
 mod effective;
@@ -43,8 +44,9 @@ pub use self::fleet::{FleetCaller, FleetError, FleetLimit, FleetProcess, FleetSt
 #[cfg(feature = "overrides")]
 use self::hash::FleetHashes;
 pub use self::{
-    by_caller::CallerOverride, enforcement::Enforcement, entry::Override, error::OverrideError,
-    history::OverrideChange, problem::OverrideProblem, source::OverrideSource,
+    by_caller::CallerOverride, candidate::CandidateStats, enforcement::Enforcement,
+    entry::Override, error::OverrideError, history::OverrideChange, problem::OverrideProblem,
+    source::OverrideSource,
 };
 use self::{
     callers::{ALL_LIMITS, Identities},
@@ -53,7 +55,7 @@ use self::{
     problem::Problems,
     snapshot::Snapshot,
 };
-pub(crate) use self::{effective::Effective, error::Fault, layer::Layer};
+pub(crate) use self::{candidate::Candidate, effective::Effective, error::Fault, layer::Layer};
 use crate::{key::Caller, policy::Policy};
 
 /// The overrides of a limiter: policies and enforcement that replace those in the source while the

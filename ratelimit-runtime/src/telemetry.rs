@@ -274,6 +274,24 @@ pub(crate) fn pause_is_local(policy: &'static str, reason: UnavailableReason) {
     tracing::warn!(policy, %reason, "a pause could not be written: other processes do not heed it");
 }
 
+/// Records the answer that the candidate of a limit would have given, beside that of the limit.
+pub(crate) fn candidate_decided(
+    policy: &Policy,
+    is_admitted: bool,
+    would_admit: bool,
+    caller: impl FnOnce() -> Option<String>,
+) {
+    let policy = policy.shown_name().text();
+    let [outcome, candidate] = [is_admitted, would_admit]
+        .map(|is| if is { Verdict::Admitted } else { Verdict::Refused }.as_str());
+    #[cfg(feature = "metrics")]
+    metrics::candidate_decided(policy, outcome, candidate);
+    if tracing::enabled!(Level::DEBUG) {
+        let caller = caller();
+        tracing::debug!(policy, caller, outcome, candidate, "rate limit candidate decided");
+    }
+}
+
 /// Records that a caller has used most of a limit.
 pub(crate) fn warned(decision: &Decision, percent: u8, caller: impl FnOnce() -> Option<String>) {
     #[cfg(feature = "metrics")]

@@ -19,6 +19,7 @@ pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const ASSETS: [&str; 17] = [
     "api.js",
     "caller.js",
+    "candidate.js",
     "confirm.js",
     "detail.js",
     "elements.js",
@@ -35,9 +36,11 @@ pub(crate) const ASSETS: [&str; 17] = [
     "uplot.css",
     "uplot.js",
 ];
-pub(crate) const ACTIONS: [&str; 11] = [
+pub(crate) const ACTIONS: [&str; 13] = [
     "enforcement",
     "numbers",
+    "candidate",
+    "apply-candidate",
     "override",
     "all",
     "undo",

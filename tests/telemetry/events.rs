@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use harness::{Lines, Network, Proxy, RedisServer, listen, patient, until};
 use ratelimit_runtime::{
-    DecidedBy, Limiter, OnStoreError, Plans, Policy, RateLimitError, rate_limit,
+    DecidedBy, Limiter, OnStoreError, Override, Plans, Policy, RateLimitError, rate_limit,
 };
 
 /// Returns the decision events so far, without their times.
@@ -320,4 +320,25 @@ async fn a_caller_who_has_used_most_of_a_limit_is_one_event_that_names_the_plan(
     limiter.reset(API.of("pro"), "secret-name").await.unwrap();
     call().await.unwrap();
     assert_eq!(events().count(), 2);
+}
+
+#[tokio::test]
+async fn the_answer_of_a_candidate_is_an_event_beside_that_of_its_limit() {
+    let lines = Lines::default();
+    let _listening = listen(lines.clone());
+    let limiter = Limiter::builder().caller_digest("secret").in_memory();
+    let policy = Policy::fixed_window("tried", Duration::from_secs(60), 2);
+    limiter.overrides().candidate("tried", Override::new().threshold(1)).unwrap();
+    for _ in 0..3 {
+        let _ = limiter.check(&policy, "secret-name").await;
+    }
+    let lines = lines.all();
+    let events: Vec<_> = lines.iter().filter(|line| line.contains("candidate decided")).collect();
+    let answers = [("admitted", "admitted"), ("admitted", "refused"), ("refused", "refused")];
+    assert_eq!(events.len(), answers.len());
+    for (event, (outcome, candidate)) in events.into_iter().zip(answers) {
+        let fields = format!("outcome=\"{outcome}\" candidate=\"{candidate}\"");
+        assert!(event.contains("policy=\"tried\"") && event.contains(&fields), "{event}");
+        assert!(event.contains("caller=") && !event.contains("secret-name"), "{event}");
+    }
 }

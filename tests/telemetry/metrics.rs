@@ -387,3 +387,26 @@ async fn overrides_that_change_no_limit_are_a_gauge_until_they_do_or_are_removed
         .await;
     }
 }
+
+#[tokio::test]
+async fn calls_of_a_candidate_are_counted_by_both_answers() {
+    const TRIED: Policy = Policy::fixed_window("tried", Duration::from_secs(60), 2);
+    if ran_in_own_process("metrics::calls_of_a_candidate_are_counted_by_both_answers") {
+        return;
+    }
+    let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
+    let limiter = Limiter::in_memory();
+    limiter.overrides().candidate("tried", Override::new().threshold(1)).unwrap();
+    for _ in 0..5 {
+        let _ = limiter.check(&TRIED, "alice").await;
+    }
+    let samples = samples(&prometheus.render());
+    let count = |outcome: &str, candidate: &str| {
+        let labels = format!("policy=\"tried\",outcome=\"{outcome}\",candidate=\"{candidate}\"");
+        samples.get(&format!("ratelimit_candidate_total{{{labels}}}")).map(String::as_str)
+    };
+    assert_eq!(count("admitted", "admitted"), Some("1"));
+    assert_eq!(count("admitted", "refused"), Some("1"));
+    assert_eq!(count("refused", "refused"), Some("3"));
+    assert_eq!(count("refused", "admitted"), None);
+}

@@ -2,6 +2,7 @@
 
 import { act } from './api.js';
 import { callerForm } from './caller.js';
+import { candidateCard } from './candidate.js';
 import { confirmed } from './confirm.js';
 import { element, id, mayAct, say } from './elements.js';
 import { isFleet } from './fleet.js';
@@ -88,15 +89,16 @@ function told(said, counts) {
 }
 
 /** The fields that each action sets or removes. */
-const OWN = { enforcement: ['enforcement'], numbers: ['period', 'threshold', 'tiers', 'burst', 'concurrency'] };
+const OWN = { enforcement: ['enforcement'], numbers: ['period', 'threshold', 'tiers', 'burst', 'concurrency'], candidate: ['candidate'] };
 
 /** Does something by a button, and says what has come of it. */
 function doing(scope, answer, overrides) {
   return async (what, body, words) => {
     answer.classList.remove('bad');
     try {
-      const [limit, chosen] = [scope.limit(), scope.scope()];
-      const { until } = what === 'override' ? {} : scope.end(body.enforcement === 'off');
+      const [limit, chosen] = [body.limit ?? scope.limit(), body.scope ?? scope.scope()];
+      const hasEnd = !['override', 'apply-candidate'].includes(what) && body.numbers !== null;
+      const { until } = hasEnd ? scope.end(body.enforcement === 'off') : {};
       // The end is that of the whole override, also of what another operator has set.
       const before = overrides().find((it) => it.limit === limit && it.scope === chosen)?.what;
       const others = Object.entries(before ?? {}).filter(([field]) => !['until', 'by', ...OWN[what] ?? []].includes(field));
@@ -132,15 +134,17 @@ function actions(name) {
   const takeBack = element('button', {
     type: 'button', 'data-take-back': true, onclick: () => finish(run('override', {}, 'override removed')),
   }, 'Remove override');
-  const apply = (given) => {
+  const apply = (given, isTried) => {
     if (given === null) {
       answer.classList.remove('bad');
       say(answer, 'No number was changed.');
       return;
     }
-    finish(run('numbers', { numbers: given }, overridden(given) || 'numbers as in the code'));
+    const words = overridden(given) || 'numbers as in the code';
+    finish(isTried ? run('candidate', { numbers: given }, `try ${words}`) : run('numbers', { numbers: given }, words));
   };
   const numbersForm = renumber(apply, takeBack);
+  const candidate = candidateCard((...action) => finish(run(...action)));
   const press = () => {
     // Its own override, not that of all limits.
     const own = said.overrides.filter(({ limit }) => limit === scope.limit());
@@ -154,7 +158,7 @@ function actions(name) {
     element('section', { class: 'card', 'aria-labelledby': heading },
       element('h3', { id: heading }, 'Override'),
       element('div', { class: 'segments', role: 'group', 'aria-label': 'Enforcement' }, ...buttons),
-      numbersForm.place, answer),
+      numbersForm.place, answer), candidate.place,
   );
   const caller = callerForm(name, scope);
   const most = refusedCallers(name, caller.choose);
@@ -166,17 +170,21 @@ function actions(name) {
       scope.describe(view, said.limit);
       press();
       numbersForm.describe(said);
+      candidate.describe(said);
       if (isNew) caller.describe(said);
       caller.exceptions.describe(view);
       if (isNew || Date.now() < staleUntil) numbersForm.fill();
       isNew = false;
     },
-    count: most.count,
+    count(counts) {
+      most.count(counts);
+      candidate.count(counts);
+    },
   };
 }
 
 /** The form for period, threshold, burst and calls in flight, or for several tiers. `apply` receives the numbers that
- * differ from the code's, or null if none was changed. */
+ * differ from the code's, or null if none was changed, and `true` if they are only tried. */
 function renumber(apply, takeBack) {
   let said = null;
   let filled = '';
@@ -203,10 +211,11 @@ function renumber(apply, takeBack) {
     return made;
   };
   const add = element('button', { type: 'button', class: 'quiet', onclick: () => rows.append(tier('', '')) }, 'Add a tier');
+  const tryIt = element('button', { type: 'button', 'data-try': true, onclick: () => send(true) }, 'Try numbers');
   const place = element('form', { class: 'numbers', novalidate: true },
     element('div', { class: 'tier' }, rows, burstField, concurrencyField),
     element('div', { class: 'buttons' },
-      element('button', { type: 'submit', class: 'primary' }, 'Apply numbers'), add, takeBack));
+      element('button', { type: 'submit', class: 'primary' }, 'Apply numbers'), tryIt, add, takeBack));
   // Numbers are sent as numbers; what is none is for the service to refuse in its words.
   const number = (text) => (/^\d+$/.test(text) ? Number(text) : text);
   const read = () => ({
@@ -247,10 +256,13 @@ function renumber(apply, takeBack) {
     }
     return given;
   };
+  const send = (isTried) => {
+    const form = read();
+    apply(JSON.stringify(form) === filled ? null : differing(form), isTried);
+  };
   place.addEventListener('submit', (event) => {
     event.preventDefault();
-    const form = read();
-    apply(JSON.stringify(form) === filled ? null : differing(form));
+    send(false);
   });
   return {
     place,

@@ -78,6 +78,7 @@ export function overridden(what) {
   if (what.period !== undefined) words.push(`period ${length(what.period)}`);
   if (what.burst !== undefined) words.push(`burst ${what.burst}`);
   if (what.concurrency !== undefined) words.push(inFlight(what.concurrency));
+  if (what.candidate !== undefined) words.push(`candidate ${overridden(what.candidate)}`);
   if (what.until !== undefined) words.push(`until ${time(what.until)}`);
   return words.join(', ');
 }

@@ -18,6 +18,9 @@ pub(crate) trait Permit: Send + Sync {
         Box::pin(ready(()))
     }
 
+    /// Settles what the call has taken beside its own charge.
+    fn settle(&self, _to: u32) {}
+
     /// Returns the time for which the call has waited.
     fn waited(&self) -> Duration {
         Duration::ZERO

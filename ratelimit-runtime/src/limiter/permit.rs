@@ -1,10 +1,10 @@
 //! The permit of a call in flight: it is asked for with the decision, and free once it is dropped.
 
-use std::sync::Arc;
+use std::{future::ready, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Limiter, call::Call};
+use super::{Limiter, call::Call, candidate::CandidateCharge};
 use crate::{
     decision::Permit,
     error::UnavailableReason,
@@ -65,6 +65,62 @@ impl Drop for InMemory {
                 self.limiter.permit_is_free(key);
             }
         }
+    }
+}
+
+/// The permit of a call around its own, if it has one: with the time waited, and the charge of a candidate.
+pub(super) struct Wrapped {
+    permit: Option<Arc<dyn Permit>>,
+    waited: Duration,
+    candidate: Option<Arc<CandidateCharge>>,
+}
+
+impl Wrapped {
+    pub(super) fn around(
+        permit: Option<Arc<dyn Permit>>,
+        waited: Duration,
+        candidate: Option<Arc<CandidateCharge>>,
+    ) -> Arc<dyn Permit> {
+        Arc::new(Self { permit, waited, candidate })
+    }
+
+    /// Returns a permit with the charge of a candidate, if there is one.
+    pub(super) fn with_candidate(
+        permit: Option<Arc<dyn Permit>>,
+        candidate: Option<Arc<CandidateCharge>>,
+    ) -> Option<Arc<dyn Permit>> {
+        if candidate.is_none() {
+            return permit;
+        }
+        let waited = permit.as_ref().map_or(Duration::ZERO, |permit| permit.waited());
+        Some(Self::around(permit, waited, candidate))
+    }
+}
+
+impl Permit for Wrapped {
+    fn is_held(&self) -> bool {
+        self.permit.as_ref().is_some_and(|permit| permit.is_held())
+    }
+
+    fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        match &self.permit {
+            Some(permit) => permit.give_back(),
+            None => Box::pin(ready(())),
+        }
+    }
+
+    fn settle(&self, to: u32) {
+        if let Some(candidate) = &self.candidate {
+            candidate.settle(to);
+        }
+    }
+
+    fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    fn wait_alone(&self) -> Option<Arc<dyn Permit>> {
+        (!self.waited.is_zero()).then(|| Self::around(None, self.waited, None))
     }
 }
 

@@ -9,6 +9,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     admission::Admission,
     call::{Call, Options},
+    permit::Wrapped,
 };
 use crate::{
     caller::Caller,
@@ -137,8 +138,10 @@ impl<'a> Call<'a> {
         let is_dry_run = effective.is_dry_run();
         let (policy, units) = (effective.whole(), self.options.cost);
         recorder.record_rejection(policy, units, is_dry_run, &error, || self.caller_digest());
-        if let RateLimitError::InvalidPolicy(invalid) = &error {
-            self.limiter.inner.notices.invalid_policy(invalid);
+        match &error {
+            RateLimitError::InvalidPolicy(it) => self.limiter.inner.notices.invalid_policy(it),
+            RateLimitError::TooLarge(_) => drop(self.try_candidate(effective, false)),
+            _ => {}
         }
         self.enforce(effective, None, error, waited)
     }
@@ -169,9 +172,16 @@ impl<'a> Call<'a> {
         effective: &Effective<'_>,
         recorder: Recorder,
         outcome: &Result<Outcome, UnavailableReason>,
-        permit: Option<Arc<dyn Permit>>,
+        mut permit: Option<Arc<dyn Permit>>,
     ) -> Answer<A> {
         self.record(recorder, effective, outcome, permit.as_ref());
+        if let Ok(outcome) = outcome
+            && outcome.decided_by.counts()
+            && !outcome.is_busy()
+        {
+            let charge = self.try_candidate(effective, outcome.admitted);
+            permit = Wrapped::with_candidate(permit, charge.filter(|_| A::READS));
+        }
         let (outcome, error) = match outcome {
             Ok(outcome) if outcome.admitted => {
                 if self.options.warn_at > 0 && !self.options.is_joint {

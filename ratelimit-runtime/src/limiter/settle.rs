@@ -16,6 +16,7 @@ impl Backend {
         validate(decision, to)?;
         let Some((key, receipt)) = decision.charge() else { return Ok(()) };
         let Some(mut guard) = receipt.claim(to, self.redis().is_some()) else { return Ok(()) };
+        decision.settle_others(guard.to);
         let settle = decision.change(receipt, &guard);
         if settle.from != settle.to
             && let Some((redis, key)) = self.settle_here(key, settle, decision.decided_by())
@@ -32,6 +33,7 @@ impl Backend {
         validate(decision, to)?;
         let Some((key, receipt)) = decision.charge() else { return Ok(()) };
         let Some(mut guard) = receipt.claim(to, self.redis().is_some()) else { return Ok(()) };
+        decision.settle_others(guard.to);
         guard.release = false;
         let settle = decision.change(receipt, &guard);
         if settle.from != settle.to

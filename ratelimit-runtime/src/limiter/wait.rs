@@ -13,13 +13,7 @@ mod schedules;
 mod seats;
 mod waiter;
 
-use std::{
-    future::{poll_fn, ready},
-    pin::{Pin, pin},
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
 
 use tokio::{
     sync::watch,
@@ -28,7 +22,11 @@ use tokio::{
 
 pub(super) use self::lines::Lines;
 use self::{progress::Look, waiter::Waiter};
-use super::{admission::Admission, call::OwnedCall, permit::Decided};
+use super::{
+    admission::Admission,
+    call::OwnedCall,
+    permit::{Decided, Wrapped},
+};
 use crate::{
     decision::{Answer, Permit},
     overrides::Effective,
@@ -41,33 +39,6 @@ struct InLine(Arc<Waiter>);
 impl Drop for InLine {
     fn drop(&mut self) {
         self.0.call().limiter.follow(self.0.withdraw());
-    }
-}
-
-/// The permit of a call that has waited, and for how long.
-struct Waited {
-    permit: Option<Arc<dyn Permit>>,
-    waited: Duration,
-}
-
-impl Permit for Waited {
-    fn is_held(&self) -> bool {
-        self.permit.as_ref().is_some_and(|permit| permit.is_held())
-    }
-
-    fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        match &self.permit {
-            Some(permit) => permit.give_back(),
-            None => Box::pin(ready(())),
-        }
-    }
-
-    fn waited(&self) -> Duration {
-        self.waited
-    }
-
-    fn wait_alone(&self) -> Option<Arc<dyn Permit>> {
-        Some(Arc::new(Self { permit: None, waited: self.waited }))
     }
 }
 
@@ -150,7 +121,7 @@ impl Waiter {
         let Some(waiting) = waiting.take() else { return permit };
         let waited = self.arrived.elapsed();
         waiting.end(waited);
-        Some(Arc::new(Waited { permit, waited }))
+        Some(Wrapped::around(permit, waited, None))
     }
 
     /// Sleeps until the call is to look again. Returns `true` if overrides have changed.

@@ -155,6 +155,8 @@ struct OverrideTable {
     burst: Option<Whole>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     concurrency: Option<Whole>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    candidate: Option<Box<Override>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     deny: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -184,20 +186,21 @@ struct CallerParts(Caller);
 impl From<OverrideTable> for Override {
     fn from(table: OverrideTable) -> Self {
         let OverrideTable { enforcement, threshold, burst, concurrency, deny, .. } = table;
-        let OverrideTable { period, tiers, until, by, .. } = table;
+        let OverrideTable { period, tiers, candidate, until, by, .. } = table;
         let period = period.map(|PeriodText(period)| period);
         let tiers = tiers.into_iter().map(|it| Tier::new(it.period.0, it.threshold.0)).collect();
         let [threshold, burst, concurrency] =
             [threshold, burst, concurrency].map(|it| it.map(|Whole(number)| number));
         let until = until.map(|UntilText(until)| until);
-        Self { enforcement, period, threshold, tiers, burst, concurrency, deny, until, by }
+        let numbers = Self { period, threshold, tiers, burst, concurrency, ..Self::new() };
+        Self { enforcement, candidate, deny, until, by, ..numbers }
     }
 }
 
 impl Serialize for Override {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { enforcement, period, threshold, tiers, burst, concurrency, deny, until, by } =
-            self;
+        let Self { enforcement, candidate, deny, until, by, .. } = self;
+        let Self { period, threshold, tiers, burst, concurrency, .. } = self;
         let tier = |tier: &Tier| TierTable {
             period: PeriodText(tier.period()),
             threshold: Whole(tier.threshold()),
@@ -209,6 +212,7 @@ impl Serialize for Override {
             tiers: tiers.iter().map(tier).collect(),
             burst: burst.map(Whole),
             concurrency: concurrency.map(Whole),
+            candidate: candidate.clone(),
             deny: *deny,
             until: until.map(UntilText),
             by: by.clone(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Enforcement, Override};
+use super::{Enforcement, Override, candidate::Candidate};
 use crate::{error::RateLimitError, policy::Policy, request::Outcome};
 
 /// The policy and the enforcement of one call, after overrides.
@@ -25,6 +25,7 @@ pub(crate) struct ChangedCall {
     leaving: Option<Policy>,
     /// The answer of a call whose caller is shut out.
     answer: Option<RateLimitError>,
+    candidate: Option<(Policy, Arc<Candidate>)>,
 }
 
 impl<'a> Effective<'a> {
@@ -52,6 +53,20 @@ impl<'a> Effective<'a> {
     pub(super) fn answered(written: &'a Policy, answer: RateLimitError) -> Self {
         let changed = ChangedCall { answer: Some(answer), ..ChangedCall::default() };
         Self { changed: Some(Box::new(changed)), ..Self::declared(written, Enforcement::On) }
+    }
+
+    /// Returns the same for a limit with a candidate, and the policy that it makes.
+    pub(super) fn trying(mut self, candidate: Option<(Policy, Arc<Candidate>)>) -> Self {
+        if candidate.is_some() {
+            self.changed.get_or_insert_default().candidate = candidate;
+        }
+        self
+    }
+
+    /// Returns the candidate, and the policy that it makes.
+    #[inline]
+    pub(crate) fn candidate(&self) -> Option<&(Policy, Arc<Candidate>)> {
+        self.changed.as_ref().and_then(|changed| changed.candidate.as_ref())
     }
 
     /// Returns the same for a call that leaves a share, in percent.

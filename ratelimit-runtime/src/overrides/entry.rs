@@ -66,6 +66,8 @@ pub struct Override {
     /// The calls of one caller in flight at one time, of a limit that declares
     /// [`concurrency`](Policy::concurrency).
     pub concurrency: Option<u32>,
+    /// The numbers that are tried beside those of the limit. See [`Overrides::candidate`](crate::Overrides::candidate).
+    pub candidate: Option<Box<Override>>,
     /// `true` if the caller is shut out. For single callers; excludes all other values but `until` and `by`.
     pub deny: bool,
     /// The time from which the override counts as none, by the clock of the limiter's Redis.
@@ -117,6 +119,39 @@ impl Override {
         self
     }
 
+    /// Sets the numbers that are tried beside those of the limit: a period, a threshold, tiers or a burst.
+    pub fn candidate(mut self, numbers: Self) -> Self {
+        self.candidate = Some(Box::new(numbers));
+        self
+    }
+
+    /// Returns the override with the numbers of its candidate in place of its own, and no candidate.
+    ///
+    /// ```
+    /// use ratelimit_runtime::Override;
+    ///
+    /// let tried = Override::new().threshold(50).candidate(Override::new().threshold(20));
+    /// assert_eq!(tried.with_candidate_applied(), Override::new().threshold(20));
+    /// ```
+    pub fn with_candidate_applied(mut self) -> Self {
+        let Some(candidate) = self.candidate.take() else { return self };
+        let Self { period, threshold, tiers, burst, .. } = *candidate;
+        Self { period, threshold, tiers, burst, ..self }
+    }
+
+    /// Returns `true` if nothing but numbers of a window is set, as in a candidate.
+    pub(super) fn is_window_only(&self) -> bool {
+        let Self { period, threshold, burst, .. } = *self;
+        let window = Self { period, threshold, tiers: self.tiers.clone(), burst, ..Self::new() };
+        self.has_numbers() && *self == window
+    }
+
+    /// Returns `true` if the override changes no limit and tries nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        let is_effective = self.enforcement.is_some() || self.deny || self.candidate.is_some();
+        !is_effective && !self.has_numbers()
+    }
+
     /// Shuts a caller out: its calls fail with [`RateLimitError::Denied`](crate::RateLimitError::Denied).
     pub fn deny(mut self) -> Self {
         self.deny = true;
@@ -146,7 +181,8 @@ impl Override {
 
     /// Returns `true` if the override sets an enforcement, and no other value.
     pub(super) fn is_enforcement_only(&self) -> bool {
-        self.enforcement.is_some() && !self.has_numbers() && !self.deny
+        let Self { deny, candidate, .. } = self;
+        self.enforcement.is_some() && !self.has_numbers() && !deny && candidate.is_none()
     }
 
     /// Returns `true` if the override counts as none at this time.
@@ -159,8 +195,9 @@ impl Override {
         let enforcement = self.enforcement.or(lower.enforcement);
         let until = self.until.into_iter().chain(lower.until).min();
         let by = self.by.clone().or_else(|| lower.by.clone());
+        let candidate = self.candidate.clone().or_else(|| lower.candidate.clone());
         let numbers = if self.has_numbers() { self } else { lower };
-        Self { enforcement, until, by, ..numbers }
+        Self { enforcement, until, by, candidate, ..numbers }
     }
 
     /// Returns the policy that this override makes of the declared one. A policy that can never

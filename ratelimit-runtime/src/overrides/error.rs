@@ -43,6 +43,10 @@ pub(crate) enum Fault {
     OfCallers,
     /// A `deny` with other values.
     DenyAndOther,
+    /// A candidate for a caller.
+    CandidateOfCaller,
+    /// A candidate with anything but numbers of a window.
+    CandidateAndOther,
     /// A text or a file that is no override.
     #[cfg(feature = "overrides")]
     Unreadable(String),
@@ -106,6 +110,10 @@ impl fmt::Display for Fault {
             Self::TiersAndOne => f.write_str("`tiers` replace `period` and `threshold`; give one"),
             Self::OfCallers => f.write_str("`deny` is for single callers"),
             Self::DenyAndOther => f.write_str("`deny` takes nothing but `until` and `by`"),
+            Self::CandidateOfCaller => f.write_str("`candidate` is for limits"),
+            Self::CandidateAndOther => f.write_str(
+                "`candidate` takes nothing but `period`, `threshold`, `tiers` and `burst`",
+            ),
             #[cfg(feature = "overrides")]
             Self::Unreadable(why) => f.write_str(why),
             Self::MoreThanEnforcement => {

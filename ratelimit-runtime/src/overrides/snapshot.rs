@@ -8,6 +8,7 @@ use super::{
     Enforcement, Layer, Override, OverrideSource,
     applied::AppliedOverride,
     callers::{CallerTable, Identities},
+    candidate::Candidate,
     effective::Effective,
     filter::NameBits,
 };
@@ -34,17 +35,17 @@ pub(super) struct Snapshot {
 struct LimitEntry {
     name: String,
     merged: AppliedOverride<PLANS>,
+    candidate: Option<Arc<Candidate>>,
 }
 
 /// Declared policies of one limit whose overridden form is kept: plans that share a name are declared
 /// differently.
-const PLANS: usize = 8;
+pub(super) const PLANS: usize = 8;
 
 impl Snapshot {
     /// Returns a snapshot without overrides.
     pub(super) fn new(identities: Identities) -> Self {
-        let layers = Default::default();
-        Self::merge(layers, Arc::new(identities))
+        Self::default().merge(Default::default(), Arc::new(identities))
     }
 
     /// Returns the snapshot after a change of one layer, or nothing if that leaves it as it is.
@@ -60,10 +61,15 @@ impl Snapshot {
         // What a process sets itself ends for good: nobody else removes it.
         let is_kept = !matches!(source, OverrideSource::Program | OverrideSource::Operator);
         layer.follow_clock(identities.now(), is_kept);
-        (layers != self.layers).then(|| Self::merge(layers, Arc::clone(identities)))
+        (layers != self.layers).then(|| self.merge(layers, Arc::clone(identities)))
     }
 
-    fn merge(layers: [Arc<Layer>; OverrideSource::ALL.len()], identities: Arc<Identities>) -> Self {
+    /// Merges the layers of the next snapshot. A candidate that stays goes on with its counts.
+    fn merge(
+        &self,
+        layers: [Arc<Layer>; OverrideSource::ALL.len()],
+        identities: Arc<Identities>,
+    ) -> Self {
         let mut merged = BTreeMap::<&str, Override>::new();
         for (name, higher) in layers.iter().flat_map(|layer| &layer.limits) {
             let lower = merged.remove(name.as_str()).unwrap_or_default();
@@ -71,11 +77,15 @@ impl Snapshot {
         }
         let mut limits = HashTable::with_capacity(merged.len());
         for (name, merged) in merged {
-            limits.insert_unique(
-                PolicyName::hash_of(name),
-                LimitEntry { name: name.to_owned(), merged: AppliedOverride::new(merged) },
-                |limit| PolicyName::hash_of(&limit.name),
-            );
+            let hash = PolicyName::hash_of(name);
+            let candidate = merged.candidate.as_ref().map(|what| {
+                let before = self.find(hash, name).and_then(|limit| limit.candidate.as_ref());
+                let same = before.filter(|before| before.what() == &**what).cloned();
+                same.unwrap_or_else(|| Arc::new(Candidate::new(what, identities.now())))
+            });
+            let merged = AppliedOverride::new(merged);
+            let limit = LimitEntry { name: name.to_owned(), merged, candidate };
+            limits.insert_unique(hash, limit, |limit| PolicyName::hash_of(&limit.name));
         }
         let sources = layers.iter().rev().map(|layer| &layer.callers);
         let callers = CallerTable::new(identities, sources);
@@ -131,6 +141,11 @@ impl Snapshot {
         self.limits.iter().map(|limit| (limit.name.clone(), limit.merged.what().clone())).collect()
     }
 
+    /// Returns the candidates by the names of their limits.
+    pub(super) fn candidates(&self) -> impl Iterator<Item = (&str, &Candidate)> {
+        self.limits.iter().filter_map(|limit| Some((&*limit.name, &**limit.candidate.as_ref()?)))
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&Override> {
         self.find(PolicyName::hash_of(name), name).map(|limit| limit.merged.what())
     }
@@ -168,11 +183,18 @@ impl Snapshot {
         let enforcement = globally(own.find_map(|what| what.enforcement).unwrap_or(declared));
         let mine = mine.filter(|mine| mine.what().has_numbers());
         let by_limit = || limits().find(|limit| limit.merged.what().has_numbers());
+        // Numbers of the caller or the plan would also be used in place of an applied candidate.
+        let is_of_limit =
+            |it: &LimitEntry| it.candidate.is_some() || it.merged.what().has_numbers();
+        let of_limit = if mine.is_some() { None } else { limits().find(|it| is_of_limit(it)) };
+        let candidate = of_limit
+            .and_then(|limit| limit.candidate.as_ref())
+            .and_then(|candidate| Some((candidate.policy(written)?, Arc::clone(candidate))));
         let mine = mine.map(|mine| (mine.what(), mine.apply(written)));
         let numbers =
             mine.or_else(|| by_limit().map(|it| (it.merged.what(), it.merged.apply(written))));
         let (by, overridden) = numbers.unzip();
-        Effective::overridden(written, enforcement, overridden.flatten(), by)
+        Effective::overridden(written, enforcement, overridden.flatten(), by).trying(candidate)
     }
 
     fn find(&self, hash: u64, name: &str) -> Option<&LimitEntry> {

@@ -33,6 +33,9 @@ pub(super) fn of_caller(
     if what.deny && (numbers.has_numbers() || numbers.enforcement.is_some()) {
         return Err(OverrideError::of(limit, Fault::DenyAndOther));
     }
+    if what.candidate.is_some() {
+        return Err(OverrideError::of(limit, Fault::CandidateOfCaller));
+    }
     fits(registered, limit, &numbers)
 }
 
@@ -48,6 +51,12 @@ pub(super) fn against(
     }
     if what.deny {
         return Err(OverrideError::of(name, Fault::OfCallers));
+    }
+    if let Some(candidate) = &what.candidate {
+        if !candidate.is_window_only() {
+            return Err(OverrideError::of(name, Fault::CandidateAndOther));
+        }
+        fits(registered, name, candidate)?;
     }
     fits(registered, name, what)
 }

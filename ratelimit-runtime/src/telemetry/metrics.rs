@@ -17,7 +17,8 @@ use tokio::time::Instant;
 use super::Verdict;
 use crate::request::DecidedBy;
 
-const COUNTERS: [(&str, &str); 8] = [
+const COUNTERS: [(&str, &str); 9] = [
+    ("ratelimit_candidate_total", "Calls that a candidate has decided beside its limit"),
     ("ratelimit_decisions_total", "Calls by policy, outcome and decider"),
     ("ratelimit_memory_full_total", "Calls that were not counted because memory is full"),
     (
@@ -175,6 +176,16 @@ pub(crate) fn unsent(policy: &'static str, command: &'static str) {
 pub(super) fn warned(policy: &'static str) {
     describe();
     metrics::counter!("ratelimit_warnings_total", "policy" => policy).increment(1);
+}
+
+pub(super) fn candidate_decided(
+    policy: &'static str,
+    outcome: &'static str,
+    candidate: &'static str,
+) {
+    describe();
+    let labels = [("policy", policy), ("outcome", outcome), ("candidate", candidate)];
+    metrics::counter!("ratelimit_candidate_total", &labels).increment(1);
 }
 
 pub(super) fn override_problems(source: &'static str, problem: &'static str, count: &AtomicI64) {

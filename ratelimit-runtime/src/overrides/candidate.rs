@@ -1,0 +1,208 @@
+//! Candidates: numbers that are tried beside those of a limit, and refuse nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{BuildHasher, RandomState},
+    sync::atomic::{AtomicU64, Ordering},
+    time::SystemTime,
+};
+
+use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
+
+use super::{Override, OverrideError, Overrides, applied::AppliedOverride, snapshot::PLANS};
+use crate::{key::Caller, policy::Policy};
+
+/// The callers whose answers are kept: those with the lowest hashes, a fair sample.
+const SAMPLED: usize = 1_024;
+
+/// A candidate, and the answers that it would have given.
+pub(crate) struct Candidate {
+    numbers: AppliedOverride<PLANS>,
+    /// The name of its policies.
+    name: OnceCell<&'static str>,
+    since: SystemTime,
+    /// The calls that the limit, and that the candidate, has refused (0) or admitted (1).
+    calls: [[AtomicU64; 2]; 2],
+    /// By the hash of the caller, `true` if the candidate has refused it.
+    callers: Mutex<BTreeMap<u64, bool>>,
+    hashes: RandomState,
+}
+
+/// The answers that the candidate of a limit would have given in this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CandidateStats {
+    /// The name of the limit.
+    pub limit: String,
+    /// The numbers of the candidate.
+    pub what: Override,
+    /// The time from which its calls are counted.
+    pub since: SystemTime,
+    /// The calls that the limit and the candidate have decided.
+    pub calls: u64,
+    /// The calls that the candidate would have refused.
+    pub refused: u64,
+    /// Those of them that the limit has admitted.
+    pub newly_refused: u64,
+    /// The calls that the limit has refused and the candidate would have admitted.
+    pub newly_admitted: u64,
+    /// The callers of these calls; of more than 1 024 a fair sample.
+    pub callers: u64,
+    /// Those of them of which the candidate would have refused a call.
+    pub refused_callers: u64,
+}
+
+impl Candidate {
+    pub(super) fn new(what: &Override, since: SystemTime) -> Self {
+        Self {
+            numbers: AppliedOverride::new(what.clone()),
+            name: OnceCell::new(),
+            since,
+            calls: <[[AtomicU64; 2]; 2]>::default(),
+            callers: Mutex::default(),
+            hashes: RandomState::new(),
+        }
+    }
+
+    pub(super) fn what(&self) -> &Override {
+        self.numbers.what()
+    }
+
+    /// Returns the policy of the candidate, whose state is beside that of the limit. It has no permits: they are
+    /// those of the limit.
+    pub(super) fn policy(&self, written: &Policy) -> Option<Policy> {
+        let policy = self.numbers.apply(written)?;
+        let name = self.name.get_or_init(|| name_of(written.name()));
+        Some(policy.without_concurrency().named(*name))
+    }
+
+    /// Counts a call of a caller, by the answers of the limit and of the candidate.
+    pub(crate) fn count(&self, caller: &Caller, by_limit: bool, by_candidate: bool) {
+        self.calls[usize::from(by_limit)][usize::from(by_candidate)]
+            .fetch_add(1, Ordering::Relaxed);
+        let hash = self.hashes.hash_one(caller.parts());
+        let mut callers = self.callers.lock();
+        *callers.entry(hash).or_default() |= !by_candidate;
+        if callers.len() > SAMPLED {
+            callers.pop_last();
+        }
+    }
+
+    fn stats(&self, limit: &str) -> CandidateStats {
+        let [[refused, newly_admitted], [newly_refused, admitted]] = self
+            .calls
+            .each_ref()
+            .map(|calls| calls.each_ref().map(|it| it.load(Ordering::Relaxed)));
+        let callers = self.callers.lock();
+        let count = |calls: usize| u64::try_from(calls).unwrap_or(u64::MAX);
+        CandidateStats {
+            limit: limit.to_owned(),
+            what: self.what().clone(),
+            since: self.since,
+            calls: refused + newly_admitted + newly_refused + admitted,
+            refused: refused + newly_refused,
+            newly_refused,
+            newly_admitted,
+            callers: count(callers.len()),
+            refused_callers: count(callers.values().filter(|is_refused| **is_refused).count()),
+        }
+    }
+}
+
+/// Returns the name of the candidate of a limit. Limits are part of the program, and so are these names.
+fn name_of(limit: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    let name = format!("{limit}~candidate");
+    let mut names = NAMES.lock();
+    let known = names.get(&*name).copied().unwrap_or_else(|| name.leak());
+    names.insert(known);
+    known
+}
+
+impl Overrides {
+    /// Tries numbers for a limit in this process: they decide each of its calls beside the limit, and refuse
+    /// none. [`candidates`](Self::candidates) has the answers that they would have given.
+    ///
+    /// The candidate is part of the override that [`set`](Self::set) makes, whose other values stay. In the whole
+    /// fleet it is tried by [`publish`](Self::publish) of an override with an
+    /// [`Override::candidate`](Override::candidate), and in a file by the field `candidate`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Limiter, Override, Policy};
+    ///
+    /// const GREET: Policy = Policy::sliding_window("greet", Duration::from_secs(60), 50);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::in_memory();
+    /// limiter.overrides().candidate("greet", Override::new().threshold(20))?;
+    /// for _ in 0..30 {
+    ///     limiter.check(&GREET, "alice").await?;
+    /// }
+    /// let tried = limiter.overrides().candidates().remove(0);
+    /// assert_eq!((tried.calls, tried.newly_refused), (30, 10));
+    ///
+    /// limiter.overrides().apply_candidate("greet")?;
+    /// assert!(limiter.check(&GREET, "alice").await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Counts
+    ///
+    /// The candidate has counts of its own, which start empty: under the name of the limit and `~candidate`. Calls
+    /// that the limit refuses are decided as well, so a looser candidate shows whom it would admit. Not decided
+    /// are peeks, calls of 0 units, calls that find no permit free or no store, calls while the limit is off, and
+    /// those of a caller or a plan with numbers of its own. A call that waits is decided after its wait.
+    ///
+    /// # Cost
+    ///
+    /// Each call is decided twice. On Redis the call does not wait for the candidate, whose command follows its
+    /// own. A limit without a candidate costs what it did.
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](Self::set), and for any values but a period, a threshold, tiers and a burst.
+    pub fn candidate(&self, name: &str, numbers: Override) -> Result<(), OverrideError> {
+        self.set(name, self.own(name).candidate(numbers))
+    }
+
+    /// Ends the trial that [`candidate`](Self::candidate) has started for this limit.
+    pub fn end_candidate(&self, name: &str) {
+        self.change(self.own_source(), |layer| {
+            let Some(what) = layer.limit(name).filter(|what| what.candidate.is_some()) else {
+                return;
+            };
+            let what = Override { candidate: None, ..what.clone() };
+            layer.set(name, None, Some(what).filter(|what| !what.is_empty()));
+        });
+    }
+
+    /// Replaces the numbers of this limit by those that [`candidate`](Self::candidate) tries, and ends the trial.
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](Self::set). Without a candidate nothing happens.
+    pub fn apply_candidate(&self, name: &str) -> Result<(), OverrideError> {
+        let own = self.own(name);
+        if own.candidate.is_none() { Ok(()) } else { self.set(name, own.with_candidate_applied()) }
+    }
+
+    /// Returns the answers that candidates would have given in this process so far, by the names of their limits.
+    #[must_use]
+    pub fn candidates(&self) -> Vec<CandidateStats> {
+        let snapshot = self.current();
+        let mut stats: Vec<_> =
+            snapshot.candidates().map(|(limit, candidate)| candidate.stats(limit)).collect();
+        stats.sort_by(|one, other| one.limit.cmp(&other.limit));
+        stats
+    }
+
+    /// Returns the override of a limit by the source of this handle.
+    fn own(&self, name: &str) -> Override {
+        let snapshot = self.current();
+        snapshot.layer(self.own_source()).limit(name).cloned().unwrap_or_default()
+    }
+}
