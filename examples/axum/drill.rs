@@ -19,9 +19,10 @@
 //! | look | `checkout` is first, with the refusals of ten minutes and the callers at the limit |
 //! | open it | "Refused most": `mallory`, with some 1 480 calls, and `acme` |
 //! | "Choose" beside `mallory` | 0 of 20 left |
-//! | threshold 40, "Apply numbers", "Change the fleet" | "40 per 10s", "overridden"; `acme` is refused no more |
+//! | threshold 40, "Try numbers", "Change the fleet" | the card "Candidate": how many calls 40 would have refused, and admitted |
+//! | "Apply candidate", "Change the fleet" | "40 per 10s"; `acme` is refused no more |
 //! | caller `acme`, "Exempt", "Change the fleet" | `acme` is listed as off, until the end that was chosen |
-//! | "Undo" at "threshold 40" | "20 per 10s"; the exception of `acme` stays |
+//! | "Undo" at "→ threshold 40" | "20 per 10s", and the candidate is tried again; the exception of `acme` stays |
 //! | "All limits..", "Off", "Confirm for all limits" | "all limits: off", and "not counted" in each row |
 //! | `redis-cli -p 7400 shutdown nosave` | "fails since .."; the limits are off all the same, and "Whole fleet" cannot be chosen |
 //! | order "most refused, last hour", ten minutes after the flood | `checkout` is first |

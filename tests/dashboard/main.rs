@@ -4,6 +4,7 @@ mod access;
 mod bad_night;
 mod bad_night_page;
 mod callers;
+mod drill;
 mod fleet;
 mod keyboard;
 mod limits;
