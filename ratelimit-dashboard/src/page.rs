@@ -13,7 +13,7 @@ use axum::{
 use crate::{ActionError, Dashboard, access::Viewer, token};
 
 /// The files that the page loads: path, type, text.
-const FILES: [(&str, &str, &str); 17] = [
+const FILES: [(&str, &str, &str); 18] = [
     ("/api.js", JAVASCRIPT, include_str!("page/api.js")),
     ("/candidate.js", JAVASCRIPT, include_str!("page/candidate.js")),
     ("/caller.js", JAVASCRIPT, include_str!("page/caller.js")),

@@ -5,6 +5,7 @@ mod bad_night;
 mod bad_night_page;
 mod callers;
 mod candidate;
+mod drill;
 mod fleet;
 mod keyboard;
 mod limits;

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// The paths of all assets.
-pub(crate) const ASSETS: [&str; 17] = [
+pub(crate) const ASSETS: [&str; 18] = [
     "api.js",
     "caller.js",
     "candidate.js",

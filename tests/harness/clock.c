@@ -1,7 +1,7 @@
 /* A wall clock that a test sets. Loaded into a server with LD_PRELOAD, it answers the two functions
  * that tell the time of day with the system's time plus the microseconds that the file named by
  * CLOCK_OFFSET holds, a signed 64-bit number. The file is mapped: what a test writes there counts at
- * once. Timers, which go by the monotonic clock, are left alone. */
+ * once. Timers, which go by the monotonic clock, are left alone, unless CLOCK_MONOTONIC_TOO is set. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -13,9 +13,11 @@
 #include <unistd.h>
 
 static const volatile int64_t *offset;
+static int is_monotonic_too;
 
 __attribute__((constructor)) static void find_offset(void) {
   const char *name = getenv("CLOCK_OFFSET");
+  is_monotonic_too = getenv("CLOCK_MONOTONIC_TOO") != NULL;
   int file = name ? open(name, O_RDONLY) : -1;
   if (file < 0)
     return;
@@ -27,7 +29,9 @@ __attribute__((constructor)) static void find_offset(void) {
 
 int clock_gettime(clockid_t clock, struct timespec *time) {
   int failed = syscall(SYS_clock_gettime, clock, time);
-  if (failed || !offset || (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE))
+  int is_wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+  int is_monotonic = clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE;
+  if (failed || !offset || !(is_wall || (is_monotonic && is_monotonic_too)))
     return failed;
   int64_t micros = time->tv_sec * INT64_C(1000000) + time->tv_nsec / 1000 + *offset;
   time->tv_sec = micros / 1000000;

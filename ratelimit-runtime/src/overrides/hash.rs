@@ -153,8 +153,7 @@ impl FleetHash {
 }
 
 impl Overrides {
-    /// Returns a handle without overrides, for a limiter whose keys on this Redis start with `prefix`. The fleet
-    /// sees this version, and callers if they are shown.
+    /// Returns a handle without overrides, for keys on this Redis that start with `prefix`.
     pub(crate) fn on_redis(
         backend: &RedisBackend,
         prefix: &str,

@@ -74,7 +74,7 @@ impl Flags {
         (self.plan != [0; 2]).then_some(self.plan)
     }
 
-    #[cfg(any(feature = "testing", feature = "tower"))]
+    #[cfg(feature = "testing")]
     pub(crate) fn counts_rejected(self) -> bool {
         self.has(Self::COUNT_REJECTED)
     }
