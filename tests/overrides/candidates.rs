@@ -203,7 +203,7 @@ async fn plans_are_tried_by_their_own_candidate_or_by_that_of_the_limit() {
         let overrides = limiter.overrides();
         let twice = async |plan: &str, user: &str| {
             for _ in 0..2 {
-                limiter.check(&PLANS.of(plan), user).await.unwrap();
+                limiter.check(PLANS.of(plan), user).await.unwrap();
             }
         };
         overrides.candidate("tried api", threshold(1)).unwrap();
