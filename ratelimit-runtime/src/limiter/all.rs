@@ -37,7 +37,7 @@ pub(super) struct JointCall<T: AsCall> {
 }
 
 /// One of several calls of an annotated function, which is on the heap: it is moved several times.
-pub struct JointCheck(JointCall<Box<(Limiter, OwnedCall)>>);
+pub struct JointCheck(JointCall<(Limiter, Box<OwnedCall>)>);
 
 /// A call, borrowed while the checks live or owned.
 pub(super) trait AsCall {
@@ -52,7 +52,7 @@ impl AsCall for Call<'_> {
     }
 }
 
-impl AsCall for Box<(Limiter, OwnedCall)> {
+impl AsCall for (Limiter, Box<OwnedCall>) {
     #[inline]
     fn as_call(&self) -> Call<'_> {
         self.1.of(&self.0)
@@ -109,7 +109,7 @@ impl JointCheck {
     #[inline]
     pub(crate) fn new(limiter: Limiter, mut call: OwnedCall) -> Self {
         call.options.is_joint = true;
-        Self(JointCall::new(Box::new((limiter, call))))
+        Self(JointCall::new((limiter, Box::new(call))))
     }
 
     /// A call that is not checked.

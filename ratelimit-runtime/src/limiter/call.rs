@@ -62,6 +62,7 @@ impl<'a> Call<'a> {
 }
 
 impl OwnedCall {
+    #[inline]
     pub(super) fn of<'a>(&'a self, limiter: &'a Limiter) -> Call<'a> {
         let Self { policy, caller, observed_as, counters, options } = self;
         let observed_as = observed_as.as_deref();

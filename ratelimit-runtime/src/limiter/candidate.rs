@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{call::Call, wrapped::CandidateCharge};
+use super::{
+    call::Call,
+    wrapped::{CandidateCharge, Wrapped},
+};
 use crate::{
+    decision::Permit,
     error::{RateLimitError, UnavailableReason},
     overrides::{Candidate, Effective},
     policy::Policy,
@@ -22,8 +26,22 @@ struct Trial {
 }
 
 impl Call<'_> {
+    /// Decides a call by the candidate, after a store by the limit. Returns its permit, with the charge of the
+    /// candidate if the decision `is_read`: a settle then changes both.
+    #[cold]
+    pub(super) fn try_after(
+        self,
+        effective: &Effective<'_>,
+        outcome: &Result<Outcome, UnavailableReason>,
+        permit: Option<Arc<dyn Permit>>,
+        is_read: bool,
+    ) -> Option<Arc<dyn Permit>> {
+        let counted = outcome.ok().filter(|it| it.decided_by.counts() && !it.is_busy());
+        let charge = counted.and_then(|outcome| self.try_candidate(effective, outcome.admitted));
+        Wrapped::with_candidate(permit, charge.filter(|_| is_read))
+    }
+
     /// Decides the call by the candidate of its limit, if there is one. On Redis, a task does it.
-    #[inline]
     pub(super) fn try_candidate(
         self,
         effective: &Effective<'_>,

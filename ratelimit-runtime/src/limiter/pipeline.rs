@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{admission::Admission, call::Call, owned_call::Options, wrapped::Wrapped};
+use super::{admission::Admission, call::Call, owned_call::Options};
 use crate::{
     caller::Caller,
     decision::{Answer, Decision, Permit},
@@ -135,6 +135,7 @@ impl<'a> Call<'a> {
     ) -> Option<Result<Outcome, UnavailableReason>> {
         let Self { limiter, caller, options, .. } = self;
         if request.takes_permit()
+            && !limiter.inner.queues.is_empty()
             && limiter.inner.queues.has_queue(KeyRef::new(request.policy, caller.parts()))
         {
             // The next free permit is that of a call that waits for one.
@@ -154,12 +155,8 @@ impl<'a> Call<'a> {
         mut permit: Option<Arc<dyn Permit>>,
     ) -> Answer<A> {
         self.record(recorder, effective, outcome, permit.as_ref());
-        if let Ok(outcome) = outcome
-            && outcome.decided_by.counts()
-            && !outcome.is_busy()
-        {
-            let charge = self.try_candidate(effective, outcome.admitted);
-            permit = Wrapped::with_candidate(permit, charge.filter(|_| A::READS));
+        if effective.candidate().is_some() {
+            permit = self.try_after(effective, outcome, permit, A::READS);
         }
         let (outcome, error) = match outcome {
             Ok(outcome) if outcome.admitted => {

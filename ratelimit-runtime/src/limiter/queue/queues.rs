@@ -69,10 +69,8 @@ impl Queues {
     }
 
     /// Returns `true` if calls of this process wait for a permit of the key.
-    #[inline]
     pub(in crate::limiter) fn has_queue(&self, key: KeyRef<'_>) -> bool {
-        !self.is_empty()
-            && self.by_key.lock().get(&text_of(key)).is_some_and(KeyQueue::has_permit_waiters)
+        self.by_key.lock().get(&text_of(key)).is_some_and(KeyQueue::has_permit_waiters)
     }
 
     /// Lets the first call of the key's queue ask whether its turn has come nearer.
