@@ -220,7 +220,7 @@ async fn several_tiers_and_several_parts_have_a_field_each() {
     let tiers = "[...document.querySelectorAll('.tiers input')].map(it => it.value)";
     assert_eq!(browser.value(tiers).await, json!(["2", "1m", "5", "1h"]));
     fill(&browser, ".tiers > :nth-child(1) [name=threshold]", "3").await;
-    click(&browser, ".numbers .buttons :nth-child(2)").await;
+    click(&browser, ".numbers [data-try] + button").await;
     fill(&browser, ".tiers > :nth-child(3) [name=threshold]", "9").await;
     fill(&browser, ".tiers > :nth-child(3) [name=period]", "1d").await;
     click(&browser, ".numbers [type=submit]").await;

@@ -157,6 +157,8 @@ async fn a_right_login_is_served_when_its_attempt_cannot_be_given_back() {
     let service = Service::start("login", Some(&redis));
     let login = || service.post("/login", "account=ali&password=open+sesame");
     assert_eq!(status(login()).await, 200);
+    let is_settled = || redis.calls().get("zrem").is_some_and(|calls| *calls == 2);
+    until("the attempt is given back", async || is_settled().then_some(())).await;
     // A command of settles.
     let () = redis.command("ACL SETUSER default -zrem");
     for expected in [200, 200, 200, 429] {
