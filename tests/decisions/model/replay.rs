@@ -77,7 +77,7 @@ async fn log_of(policy: &Policy, rng: &mut Rng) -> Vec<Logged> {
     log
 }
 
-/// Of every algorithm, also with blocks.
+/// Policies of every algorithm, also with blocks.
 fn logged_policies() -> Vec<Policy> {
     let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
     let mut policies = Vec::new();
