@@ -5,11 +5,11 @@
 //! `log_format limits '$msec $remote_addr'`. Pass its path; without one, an hour of requests is made up, and it prints
 //!
 //! ```text
-//! 37595 requests; 14 a minute refuse:
+//! 37595 requests; a threshold of 14 a minute refuses:
 //! 2 of 2002 callers
 //! 5520 of 37595 requests
-//! crawler: 2760 requests, for 46s at most
-//! monitor: 2760 requests, for 46s at most
+//! crawler: 2760 requests, with waits of 46s at most
+//! monitor: 2760 requests, with waits of 46s at most
 //! ```
 
 use std::{env, error::Error, fs, time::Duration};
@@ -87,12 +87,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let calls = read(&log);
     let threshold = find(&calls)?;
-    println!("{} requests; {threshold} a minute refuse:", calls.len());
+    println!("{} requests; a threshold of {threshold} a minute refuses:", calls.len());
     let replayed = under(threshold, &calls)?;
     println!("{} of {} callers", replayed.refused_callers(), replayed.callers());
     println!("{} of {} requests", replayed.refused(), calls.len());
     for (caller, seen) in replayed.hit_most(3) {
-        println!("{caller}: {} requests, for {:.0?} at most", seen.refused, seen.longest_wait);
+        println!(
+            "{caller}: {} requests, with waits of {:.0?} at most",
+            seen.refused, seen.longest_wait
+        );
     }
     Ok(())
 }

@@ -80,6 +80,7 @@ pub(crate) fn assert_holds(name: &str, steps: usize, model: impl Explored) {
 
 /// Explores until this invariant fails, and fails if it does not within so many steps.
 pub(crate) fn assert_breaks(invariant: &'static str, steps: usize, model: impl Explored) {
-    let checker = model.checker().target_max_depth(steps).finish_when(HasDiscoveries::Any);
+    let only = HasDiscoveries::AnyOf([invariant].into());
+    let checker = model.checker().target_max_depth(steps).finish_when(only);
     checker.spawn_bfs().join().assert_any_discovery(invariant);
 }

@@ -56,7 +56,10 @@ fn timestamp(at: Duration) -> Timestamp {
     if at < UNIX_TIMES { EPOCH + Micros::new(at.get()) } else { at }
 }
 
-/// Decides recorded calls under a policy, in the order of their times, over a million calls a second.
+/// Decides recorded calls under a policy, in the order of their times.
+///
+/// An idle machine replays over a million calls a second under each algorithm, as
+/// `cargo bench -p ratelimit-benches --features calendar --bench replay` measures.
 ///
 /// It tells beforehand what a limit would do to the callers of an access log, and afterwards why a call was
 /// refused: the record of a program's calls gives the decisions that it made. All is decided by one

@@ -1,23 +1,37 @@
 //! The limits of a program are a text under review. Those of the examples are `examples/limits.lock`.
 
-#![allow(dead_code, reason = "the examples are programs of their own")]
+#![allow(dead_code, unreachable_pub, reason = "the examples are programs of their own")]
 
 mod changes;
 mod under_review;
 
 #[path = "../../examples/actix/actix_service.rs"]
 mod actix_service;
+#[path = "../../examples/axum/admin.rs"]
+mod admin;
 #[path = "../../examples/axum/api_plans.rs"]
 mod api_plans;
 #[path = "../../examples/axum/axum_hello.rs"]
 mod axum_hello;
 #[path = "../../examples/axum/axum_service.rs"]
 mod axum_service;
+#[path = "../../examples/axum/dashboard.rs"]
+mod dashboard;
+#[path = "../../examples/degrade.rs"]
+mod degrade;
+#[path = "../../examples/axum/drill.rs"]
+mod drill;
 #[path = "../../examples/llm_gateway/gateway.rs"]
 mod gateway;
 #[path = "../../examples/hello.rs"]
 mod hello;
+#[path = "../../examples/axum/metrics.rs"]
+mod metrics;
+#[path = "../../examples/overrides.rs"]
+mod overrides;
 #[path = "../../examples/plans.rs"]
 mod plans;
+#[path = "../../examples/testing/src/lib.rs"]
+mod testing;
 #[path = "../../examples/llm_gateway/upstream.rs"]
 mod upstream;

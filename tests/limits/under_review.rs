@@ -59,7 +59,7 @@ changed   login-address
     - tier: 6 per 60s
     - tier: 60 per 3600s
     + tier: 5 per 60s
-gone      reply
+gone      note
     - algorithm: sliding_window
     - tier: 5 per 60s
     - key: user

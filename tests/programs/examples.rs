@@ -85,10 +85,10 @@ fn the_threshold_that_refuses_one_in_a_thousand_callers_is_found_in_a_log() {
     let log = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(log.path(), quiet.chain(busy).collect::<String>()).unwrap();
     let expected = [
-        "2007 requests; 2 a minute refuse:",
+        "2007 requests; a threshold of 2 a minute refuses:",
         "1 of 1001 callers",
         "5 of 2007 requests",
-        "192.0.2.busy: 5 requests, for 58s at most",
+        "192.0.2.busy: 5 requests, with waits of 58s at most",
     ];
     assert_eq!(lines(&example("replay").arg(log.path()).output().unwrap()), expected);
 }

@@ -128,7 +128,7 @@ impl Overrides {
     /// none. [`candidates`](Self::candidates) has the answers that they would have given.
     ///
     /// The candidate is part of the override that [`set`](Self::set) makes, whose other values stay. In the whole
-    /// fleet it is tried by [`publish`](Self::publish) of an override with an
+    /// fleet it is tried by `publish` of an override with an
     /// [`Override::candidate`](Override::candidate), and in a file by the field `candidate`.
     ///
     /// ```

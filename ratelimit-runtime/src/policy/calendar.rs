@@ -68,8 +68,8 @@ impl Policy {
         if cfg!(not(feature = "calendar")) {
             return Some(PolicyFault::CalendarWithoutFeature);
         }
-        let is_known = self.windows_at(calendar::now()).is_some();
-        self.zone.filter(|_| !is_known).map(|zone| PolicyFault::UnknownZone { zone })
+        let unknown = self.zone.filter(|zone| !calendar::has_zone(zone))?;
+        Some(PolicyFault::UnknownZone { zone: unknown })
     }
 
     /// Returns the windows of the calendar around a time in microseconds since the UNIX epoch.

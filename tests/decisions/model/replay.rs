@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use harness::schedule::{Kind, Operation, Schedule, cases, seed};
-use ratelimit_runtime::{Algorithm, Limiter, Policy, Recorded, Replay};
+use harness::schedule::{Kind, Operation, Schedule, blocking, cases, seed};
+use ratelimit_runtime::{Algorithm, CalendarUnit, Policy, Recorded, Replay, limiter, testing};
 use tokio::time::{Instant, advance};
 
-use super::{START, answer, assert_agree, operations_of};
+use super::{START, alone, answer, assert_agree, operations_of};
 
 fn kinds() -> impl Iterator<Item = Kind> {
     Algorithm::ALL.iter().map(|algorithm| Kind::Plain(*algorithm)).chain([Kind::Weighted])
@@ -18,7 +18,8 @@ fn kinds() -> impl Iterator<Item = Kind> {
 fn a_replay_follows_the_model() {
     let seed = seed();
     let mut rng = Rng::with_seed(seed);
-    for all in kinds().map(cases) {
+    for kind in kinds() {
+        let all: Vec<_> = cases(kind).into_iter().chain(alone(blocking(kind))).collect();
         for case in &all {
             let mut replay = Replay::new(&case.policy).unwrap();
             let mut schedule = Schedule::forwards(case, START, rng.fork());
@@ -42,7 +43,12 @@ struct Logged {
 
 /// Calls a limiter at random, settles some calls later, and returns the log.
 async fn log_of(policy: &Policy, rng: &mut Rng) -> Vec<Logged> {
-    let (limiter, start) = (Limiter::in_memory(), Instant::now());
+    let (limiter, start) = (limiter(), Instant::now());
+    let mut since = Duration::ZERO;
+    if policy.algorithm() == Algorithm::CalendarWindow {
+        testing::at("2026-03-28T22:00:00Z");
+        since = Duration::from_secs(1_774_735_200);
+    }
     let period = policy.tiers()[0].period();
     let most = policy.tiers()[0].threshold();
     let takes_more = policy.algorithm() != Algorithm::SlidingWindow || policy.is_weighted();
@@ -51,7 +57,7 @@ async fn log_of(policy: &Policy, rng: &mut Rng) -> Vec<Logged> {
     for _ in 0..2_000 {
         // No two events are of one microsecond: their order would be lost in the log.
         advance(Duration::from_micros(1) + period.mul_f64(rng.f64() / 4.0)).await;
-        let at = start.elapsed();
+        let at = since + start.elapsed();
         if !unsettled.is_empty() && rng.u32(..3) == 0 {
             let (index, decision): (usize, ratelimit_runtime::Decision) =
                 unsettled.swap_remove(rng.usize(..unsettled.len()));
@@ -71,11 +77,10 @@ async fn log_of(policy: &Policy, rng: &mut Rng) -> Vec<Logged> {
     log
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_replay_of_what_a_program_logged_gives_the_decisions_that_it_made() {
-    let seed = seed();
-    let mut rng = Rng::with_seed(seed);
+/// Policies of every algorithm, also with blocks.
+fn logged_policies() -> Vec<Policy> {
     let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+    let mut policies = Vec::new();
     for new in [
         Policy::sliding_window,
         Policy::sliding_counter,
@@ -83,17 +88,30 @@ async fn a_replay_of_what_a_program_logged_gives_the_decisions_that_it_made() {
         Policy::token_bucket,
         |name, period, threshold| Policy::sliding_window(name, period, threshold).weighted(),
     ] {
-        for policy in [new("p", second, 9), new("p", second, 9).tier(minute, 200)] {
-            let log = log_of(&policy, &mut rng).await;
-            let mut replay = Replay::new(&policy).unwrap();
-            let refused = log.iter().filter(|logged| !logged.answer.admitted).count();
-            assert!((100..log.len() - 100).contains(&refused), "{refused} under {policy:?}");
-            for (index, Logged { call, answer: told }) in log.into_iter().enumerate() {
-                let replayed = answer(&policy, 0, replay.decide(call));
-                assert_eq!(replayed, told, "MODEL_SEED={seed}: call {index} under {policy:?}");
-            }
-            assert_eq!(replay.refused(), refused as u64);
+        let policy = new("p", second, 9);
+        policies.extend([policy, policy.tier(minute, 200), policy.block(&[second / 2, second])]);
+    }
+    for unit in CalendarUnit::ALL {
+        let policy = Policy::calendar_window("p", *unit, 9);
+        policies.extend([policy, policy.zone("Europe/Berlin")]);
+    }
+    policies
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_of_what_a_program_logged_gives_the_decisions_that_it_made() {
+    let seed = seed();
+    let mut rng = Rng::with_seed(seed);
+    for policy in logged_policies() {
+        let log = testing::isolated(log_of(&policy, &mut rng)).await;
+        let mut replay = Replay::new(&policy).unwrap();
+        let refused = log.iter().filter(|logged| !logged.answer.admitted).count();
+        assert!((100..log.len() - 100).contains(&refused), "{refused} under {policy:?}");
+        for (index, Logged { call, answer: told }) in log.into_iter().enumerate() {
+            let replayed = answer(&policy, 0, replay.decide(call));
+            assert_eq!(replayed, told, "MODEL_SEED={seed}: call {index} under {policy:?}");
         }
+        assert_eq!(replay.refused(), refused as u64);
     }
 }
 
