@@ -112,5 +112,6 @@ async fn every_limit_is_covered() {
         }
     })
     .await;
-    testing::assert_covered();
+    // The remote service is one of the tests: its limit is not this program's.
+    testing::assert_covered_but(&["remote"]);
 }
