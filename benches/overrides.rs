@@ -72,13 +72,7 @@ const CALLERS: [OfCallers; 6] = [
         others: 10_000,
         ..NONE
     },
-    OfCallers {
-        name: "this caller among 10 000",
-        bar: "-",
-        others: 9_999,
-        has_own: true,
-        ..NONE
-    },
+    OfCallers { name: "this caller among 10 000", bar: "-", others: 9_999, has_own: true, ..NONE },
     OfCallers {
         name: "10 000 other callers, as digests",
         bar: LOOKED_UP,

@@ -195,7 +195,8 @@ impl Limiter {
         self.check(policy, caller).op(Op::Peek)
     }
 
-    /// Removes everything that is counted for `caller` under `policy`.
+    /// Removes everything that is counted for `caller` under `policy`. A [candidate](crate::Overrides::candidate) keeps
+    /// its own counts.
     ///
     /// # Errors
     ///
