@@ -12,9 +12,6 @@ use crate::{ActionError, Dashboard, access::Viewer, acting::Scope, json};
 /// The fields of an override that replace values of the policy.
 const VALUES: [&str; 5] = ["period", "threshold", "tiers", "burst", "concurrency"];
 
-/// The values of an override that a candidate replaces: those of its window.
-const WINDOW: [&str; 4] = ["period", "threshold", "tiers", "burst"];
-
 /// The field of an override with the numbers that are tried.
 const CANDIDATE: &str = "candidate";
 
@@ -176,17 +173,12 @@ pub(super) async fn apply_candidate(
     Extension(viewer): Extension<Viewer>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let OnLimit { limit, scope } = parse(&body)?;
-    let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
-    let change = |fields: &mut Map<String, Value>| {
-        if let Some(Value::Object(numbers)) = fields.remove(CANDIDATE) {
-            fields.retain(|name, _| !WINDOW.contains(&name.as_str()));
-            fields.extend(numbers);
+    let apply = |fields: &mut Map<String, Value>| {
+        if let Ok(tried) = override_of(fields.clone()) {
+            *fields = fields_of(&tried.with_candidate_applied());
         }
     };
-    let (action, fields) = ("candidate applied", &[][..]);
-    let edit = Edit { limit, action, fields, scope, until: None, ends_whole: false };
-    dashboard.change(&viewer, edit, change).await
+    dashboard.change_whole(&viewer, &body, "candidate applied", apply).await
 }
 
 pub(super) async fn clear_override(
@@ -194,11 +186,7 @@ pub(super) async fn clear_override(
     Extension(viewer): Extension<Viewer>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let OnLimit { limit, scope } = parse(&body)?;
-    let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
-    let (action, fields) = ("override removed", &[][..]);
-    let edit = Edit { limit, action, fields, scope, until: None, ends_whole: false };
-    dashboard.change(&viewer, edit, Map::clear).await
+    dashboard.change_whole(&viewer, &body, "override removed", Map::clear).await
 }
 
 pub(super) async fn set_global_enforcement(
@@ -215,6 +203,20 @@ pub(super) async fn set_global_enforcement(
 }
 
 impl Dashboard {
+    /// Changes the whole override of a limit, by an action that takes no value.
+    async fn change_whole(
+        &self,
+        viewer: &Viewer,
+        body: &Bytes,
+        action: &str,
+        change: impl FnOnce(&mut Map<String, Value>),
+    ) -> Result<Response, ActionError> {
+        let OnLimit { limit, scope } = parse(body)?;
+        let limit = Self::find(&limit).ok_or_else(unknown)?.name;
+        let edit = Edit { limit, action, fields: &[], scope, until: None, ends_whole: false };
+        self.change(viewer, edit, change).await
+    }
+
     /// Changes the override of a limit where the action takes effect.
     async fn change(
         &self,
@@ -225,10 +227,7 @@ impl Dashboard {
         let acting = self.act_as(viewer, scope)?;
         let _acting = self.acting.lock().await;
         let before = acting.read(limit, None).await.map_err(|why| refused(&why))?;
-        let mut fields = match serde_json::to_value(&before) {
-            Ok(Value::Object(fields)) => fields,
-            _ => Map::new(),
-        };
+        let mut fields = before.as_ref().map(fields_of).unwrap_or_default();
         let others = others(&fields, own);
         let has_end = until.is_some();
         change(&mut fields);
@@ -275,6 +274,14 @@ pub(super) fn end(fields: &mut Map<String, Value>, until: Option<String>) {
     if let Some(until) = until {
         fields.remove("until");
         fields.extend((until != NEVER).then(|| ("until".to_owned(), until.into())));
+    }
+}
+
+/// Returns the fields of an override.
+fn fields_of(what: &Override) -> Map<String, Value> {
+    match serde_json::to_value(what) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
     }
 }
 

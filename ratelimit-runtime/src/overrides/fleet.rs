@@ -1,6 +1,7 @@
 //! The status of a fleet: the counts of each process, as it reports them on Redis.
 
 use std::{
+    array,
     borrow::Cow,
     collections::BTreeMap,
     error::Error,
@@ -24,8 +25,6 @@ use crate::{
 
 /// The number of callers that a process reports of a limit, for each window of time.
 const CALLERS: usize = 8;
-
-const WINDOWS: [TimeWindow; 3] = [TimeWindow::Minute, TimeWindow::TenMinutes, TimeWindow::Hour];
 
 /// The time from which calls are counted.
 pub(super) static STARTED: LazyLock<SystemTime> = LazyLock::new(SystemTime::now);
@@ -126,7 +125,7 @@ impl FleetLimit {
         let total = |verdicts: &[Verdict]| verdicts.iter().map(|it| counts.total(*it)).sum();
         let undecided = [DecidedBy::Fallback, DecidedBy::Nobody]
             .map(|it| Verdict::ALL.iter().map(|verdict| counts.calls(*verdict, it)).sum::<u64>());
-        let listed = WINDOWS.map(|window| refused_within(name, window));
+        let listed: [_; 3] = array::from_fn(|at| refused_within(name, TimeWindow::ALL[at]));
         let mut callers = Vec::<FleetCaller>::new();
         for (caller, _) in listed.iter().flat_map(|listed| listed.iter().take(CALLERS)) {
             let Some(text) = text(caller) else { break };
@@ -142,7 +141,7 @@ impl FleetLimit {
             admitted: total(&[Verdict::Admitted]),
             refused: total(&[Verdict::Refused, Verdict::Busy, Verdict::Denied, Verdict::TooLarge]),
             undecided: undecided.iter().sum(),
-            refused_within: WINDOWS.map(|window| counts.refused_within(window)),
+            refused_within: array::from_fn(|at| counts.refused_within(TimeWindow::ALL[at])),
             callers,
         }
     }
