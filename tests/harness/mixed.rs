@@ -26,7 +26,7 @@ use ratelimit_runtime::{Plans, Policy};
 
 pub use self::{
     charges::Audit,
-    note::{Note, NoteLine, Reply},
+    note::{CallNote, Note, NoteLine, Reply},
     numbers::{NumberChange, OfCaller},
     round::{Gap, MixedRound, ProcessNotes},
 };

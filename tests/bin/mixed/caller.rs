@@ -12,7 +12,7 @@ use std::{
 use fastrand::Rng;
 use harness::{
     Promises,
-    mixed::{LIMITS, MIXED_CALLER, MixedLimit, Note, NoteLine, Reply, SMALL_PLAN},
+    mixed::{CallNote, LIMITS, MIXED_CALLER, MixedLimit, Note, NoteLine, Reply, SMALL_PLAN},
     wall_clock,
 };
 use ratelimit_runtime::{Decision, Limiter, Plans, Policy, RateLimitError};
@@ -118,25 +118,20 @@ impl Caller {
 
     fn asks(&self, question: &Question, is_joint: bool) -> u64 {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        let &Question { limit, cost, max_wait, is_leased, id, leave, is_small, .. } = question;
-        let max_wait = max_wait.as_micros().try_into().expect("some seconds");
-        let &Question { blocks, warn_at, .. } = question;
-        let (cost, leave, warn_at) = (cost.into(), leave.into(), warn_at.into());
-        let runtime = self.runtime;
-        let asks = Note::Asks {
-            limit,
-            cost,
-            max_wait,
-            runtime,
-            id,
-            is_leased,
+        let asks = CallNote {
+            limit: question.limit,
+            cost: question.cost.into(),
+            max_wait: question.max_wait.as_micros().try_into().expect("some seconds"),
+            runtime: self.runtime,
+            id: question.id,
+            is_leased: question.is_leased,
             is_joint,
-            leave,
-            is_small,
-            blocks,
-            warn_at,
+            leave: question.leave.into(),
+            is_small: question.is_small,
+            blocks: question.blocks,
+            warn_at: question.warn_at.into(),
         };
-        note(call, asks);
+        note(call, Note::Asks(asks));
         call
     }
 

@@ -1,8 +1,10 @@
 //! One call of a round, as its process has recorded it.
 
+use std::ops::Deref;
+
 use super::{
-    LIMITS, LONGEST_WAIT, MixedLimit, Note, NoteLine, PERMIT_TIMEOUT, ProcessNotes, Reply, Span,
-    micros,
+    CallNote, LIMITS, LONGEST_WAIT, MixedLimit, Note, NoteLine, PERMIT_TIMEOUT, ProcessNotes,
+    Reply, Span, micros,
 };
 
 /// The longest interval between two looks at a permit in which it was certainly held throughout.
@@ -20,23 +22,9 @@ pub(super) struct Change {
 #[derive(Clone, Debug)]
 pub(super) struct MixedCall {
     pub(super) process: usize,
-    pub(super) runtime: u8,
-    pub(super) limit: usize,
-    /// The units that it takes at the least and at the most if it is admitted.
+    pub(super) asks: CallNote,
+    /// The units that it takes at the least if it is admitted; at the most it takes its cost.
     pub(super) least: u64,
-    pub(super) cost: u64,
-    pub(super) max_wait: u64,
-    pub(super) id: u64,
-    pub(super) is_leased: bool,
-    pub(super) is_joint: bool,
-    /// The share that it leaves, in percent.
-    pub(super) leave: u64,
-    /// `true` under the plan of half of the number.
-    pub(super) is_small: bool,
-    /// The choice of lengths of blocks.
-    pub(super) blocks: usize,
-    /// The share of which its caller is warned, in percent.
-    pub(super) warn_at: u64,
     pub(super) asked: u64,
     pub(super) answered: u64,
     /// None of a call whose process was killed.
@@ -54,6 +42,14 @@ pub(super) struct MixedCall {
     pub(super) stamp: Span,
 }
 
+impl Deref for MixedCall {
+    type Target = CallNote;
+
+    fn deref(&self) -> &CallNote {
+        &self.asks
+    }
+}
+
 impl MixedCall {
     pub(super) fn is_admitted(&self) -> bool {
         matches!(self.reply, Some(Reply::Admitted { is_counted: true, .. }))
@@ -69,7 +65,8 @@ impl MixedCall {
     }
 
     pub(super) fn text(&self) -> String {
-        let Self { process, runtime, asked, answered, cost, max_wait, promised, .. } = self;
+        let Self { process, asked, answered, promised, .. } = self;
+        let CallNote { runtime, cost, max_wait, .. } = self.asks;
         let promised = promised.map_or(String::new(), |at| format!(", promised {at}"));
         format!(
             "{}: process {process} runtime {runtime}, cost {cost}, asked {asked}, answered {answered}, \
@@ -81,41 +78,13 @@ impl MixedCall {
 
     /// Reads the events of one call.
     pub(super) fn read(process: usize, lines: &[NoteLine], notes: &ProcessNotes) -> Self {
-        let NoteLine {
-            at: asked,
-            note:
-                Note::Asks {
-                    limit,
-                    cost,
-                    max_wait,
-                    runtime,
-                    id,
-                    is_leased,
-                    is_joint,
-                    leave,
-                    is_small,
-                    blocks,
-                    warn_at,
-                },
-            ..
-        } = lines[0]
-        else {
+        let NoteLine { at: asked, note: Note::Asks(asks), .. } = lines[0] else {
             panic!("a call begins with a question: {lines:?}");
         };
         let mut call = Self {
             process,
-            runtime,
-            limit,
-            least: cost,
-            cost,
-            max_wait,
-            id,
-            is_leased,
-            is_joint,
-            leave,
-            is_small,
-            blocks,
-            warn_at,
+            asks,
+            least: asks.cost,
             asked,
             answered: notes.ended,
             reply: None,
@@ -125,7 +94,7 @@ impl MixedCall {
             settle: None,
             held: Vec::new(),
             ended: notes.ended + if notes.is_killed { micros(PERMIT_TIMEOUT) } else { 0 },
-            stamp: (asked, notes.ended.min(asked + max_wait + micros(LONGEST_WAIT))),
+            stamp: (asked, notes.ended.min(asked + asks.max_wait + micros(LONGEST_WAIT))),
         };
         let mut was_held = false;
         for NoteLine { at, note, .. } in lines {

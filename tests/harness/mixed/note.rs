@@ -19,30 +19,7 @@ pub struct NoteLine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
     /// A call asks.
-    Asks {
-        /// The number of its limit.
-        limit: usize,
-        /// Its units.
-        cost: u64,
-        /// The longest wait in microseconds.
-        max_wait: u64,
-        /// The number of its tokio runtime.
-        runtime: u8,
-        /// Its request id, 0 for none.
-        id: u64,
-        /// `true` if the policy has a lease.
-        is_leased: bool,
-        /// `true` if it is decided together with another call.
-        is_joint: bool,
-        /// The share of the limit that it leaves, in percent.
-        leave: u64,
-        /// `true` under the plan of half of the number.
-        is_small: bool,
-        /// The choice of lengths of blocks.
-        blocks: usize,
-        /// The share of the limit of which its caller is warned, in percent; 0 for none.
-        warn_at: u64,
-    },
+    Asks(CallNote),
     /// A waiting call is promised its turn.
     Promised(u64),
     /// A call is refused for so many microseconds: its answer comes next.
@@ -79,6 +56,33 @@ pub enum Note {
     Flushed(u64),
 }
 
+/// What a call asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallNote {
+    /// The number of its limit.
+    pub limit: usize,
+    /// Its units.
+    pub cost: u64,
+    /// The longest wait in microseconds.
+    pub max_wait: u64,
+    /// The number of its tokio runtime.
+    pub runtime: u8,
+    /// Its request id, 0 for none.
+    pub id: u64,
+    /// `true` if the policy has a lease.
+    pub is_leased: bool,
+    /// `true` if it is decided together with another call.
+    pub is_joint: bool,
+    /// The share of the limit that it leaves, in percent.
+    pub leave: u64,
+    /// `true` under the plan of half of the number.
+    pub is_small: bool,
+    /// The choice of lengths of blocks.
+    pub blocks: usize,
+    /// The share of the limit of which its caller is warned, in percent; 0 for none.
+    pub warn_at: u64,
+}
+
 /// The answer of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -106,7 +110,7 @@ impl fmt::Display for NoteLine {
         let Self { call, at, note } = self;
         write!(f, "{call} {at} ")?;
         match *note {
-            Note::Asks {
+            Note::Asks(CallNote {
                 limit,
                 cost,
                 max_wait,
@@ -118,7 +122,7 @@ impl fmt::Display for NoteLine {
                 is_small,
                 blocks,
                 warn_at,
-            } => {
+            }) => {
                 let flags = [is_leased, is_joint, is_small].map(u8::from);
                 let [is_leased, is_joint, is_small] = flags;
                 write!(f, "asks {limit} {cost} {max_wait} {runtime} {id} {is_leased} {is_joint} ")?;
@@ -171,7 +175,7 @@ impl NoteLine {
         let size = |at: usize| usize::try_from(number(at)).expect(line);
         let byte = |at: usize| u8::try_from(number(at)).expect(line);
         let note = match words.get(2).copied().unwrap_or_default() {
-            "asks" => Note::Asks {
+            "asks" => Note::Asks(CallNote {
                 limit: size(3),
                 cost: number(4),
                 max_wait: number(5),
@@ -183,7 +187,7 @@ impl NoteLine {
                 is_small: number(11) == 1,
                 blocks: size(12),
                 warn_at: number(13),
-            },
+            }),
             "refused_for" => Note::RefusedFor(number(3)),
             "promised" => Note::Promised(number(3)),
             "admitted" => {
@@ -229,7 +233,7 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_are_written() {
-        let asks = Note::Asks {
+        let asks = Note::Asks(CallNote {
             limit: 3,
             cost: 2,
             max_wait: 9,
@@ -241,7 +245,7 @@ mod tests {
             is_small: true,
             blocks: 2,
             warn_at: 80,
-        };
+        });
         let admitted = |is_counted, waited| Note::Answered(Reply::Admitted { is_counted, waited });
         let replies = [Reply::Refused, Reply::Busy, Reply::Denied, Reply::Undecided, Reply::Left];
         let replies = replies.map(Note::Answered);

@@ -215,7 +215,7 @@ impl MixedRound {
                 let is_known =
                     resets.iter().all(|(it, at)| *it != call.limit || !overlaps(*at, span));
                 if call.answered < first.0 + period && call.is_admitted() && is_known {
-                    call.cost = 0;
+                    call.asks.cost = 0;
                 }
             }
             let first = charged.entry(call.id).or_insert((call.asked, call.answered));

@@ -119,20 +119,10 @@ impl Story {
     fn call(mut self, it: Told, further: &[(u64, Note)]) -> Self {
         self.calls += 1;
         let Told { process, limit, cost, max_wait, id, is_joint, leave, is_small, .. } = it;
-        let (runtime, is_leased, Told { blocks, warn_at, .. }) = (1, false, it);
-        let asks = Note::Asks {
-            limit,
-            cost,
-            max_wait,
-            runtime,
-            id,
-            is_leased,
-            is_joint,
-            leave,
-            is_small,
-            blocks,
-            warn_at,
-        };
+        let Told { blocks, warn_at, .. } = it;
+        let asks =
+            CallNote { limit, cost, max_wait, runtime: 1, id, is_joint, ..Default::default() };
+        let asks = Note::Asks(CallNote { leave, is_small, blocks, warn_at, ..asks });
         let call = self.calls;
         let mut story = self.note(process, call, it.asked, asks);
         if let Some(turn) = it.promised {
@@ -340,19 +330,7 @@ fn a_call_without_an_end_or_a_decision_breaks_the_rule() {
     let joint = |answered| Told { is_joint: true, ..refused(answered) };
     Story::new().call(joint(2 * SECOND + 500 * MS), &[]).is_sound();
     Story::new().call(joint(3 * SECOND), &[]).breaks("end");
-    let hung = Note::Asks {
-        limit: FIXED,
-        cost: 1,
-        max_wait: 0,
-        runtime: 1,
-        id: 0,
-        is_leased: false,
-        is_joint: false,
-        leave: 0,
-        is_small: false,
-        blocks: 0,
-        warn_at: 0,
-    };
+    let hung = Note::Asks(CallNote { limit: FIXED, cost: 1, runtime: 1, ..CallNote::default() });
     let hung = Story::new().note(0, 1, 0, hung);
     hung.breaks("end");
     let mut killed = hung.clone();

@@ -61,19 +61,9 @@ fn keys_that_do_not_expire_break_the_rule() {
 
 #[test]
 fn units_on_lease_of_a_process_that_stood_still_are_charged_late() {
-    let asks = Note::Asks {
-        limit: LEDGER,
-        cost: 2,
-        max_wait: 0,
-        runtime: 1,
-        id: 0,
-        is_leased: true,
-        is_joint: false,
-        leave: 0,
-        is_small: false,
-        blocks: 0,
-        warn_at: 0,
-    };
+    let asks =
+        CallNote { limit: LEDGER, cost: 2, runtime: 1, is_leased: true, ..CallNote::default() };
+    let asks = Note::Asks(asks);
     let leased = Story::new().note(0, 1, SECOND / 2, asks);
     let leased = leased.note(0, 1, SECOND / 2 + 9, Note::Answered(AT_ONCE));
     let leased = leased.note(0, 1, SECOND / 2 + 9, Note::Ended).audit(LEDGER, 3 * SECOND, 2);
