@@ -56,7 +56,7 @@ pub enum Note {
     Flushed(u64),
 }
 
-/// What a call asks for.
+/// The question of a call, with its units, its policy and its options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallNote {
     /// The number of its limit.
