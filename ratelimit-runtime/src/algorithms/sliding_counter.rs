@@ -65,7 +65,7 @@ impl PackedCounter {
 }
 
 impl OneTier<Counter> {
-    /// Takes one unit, or refuses it.
+    /// Takes units, or refuses them.
     #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
     #[inline(always)]
     pub(super) fn take_units(

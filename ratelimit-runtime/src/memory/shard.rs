@@ -102,7 +102,7 @@ impl Entry {
         taken
     }
 
-    /// Decides a call if that changes the memory on the heap neither way.
+    /// Decides a call if the memory on the heap stays as large as it is.
     #[inline]
     pub(super) fn decide_in_place(
         &mut self,
@@ -186,7 +186,8 @@ impl ShardTable {
         Some(&mut self.entries[at])
     }
 
-    /// Takes one unit of a key that is stored, or refuses it: see [`State::take_units`].
+    /// Takes one unit of a key that is stored, or refuses it: see [`State::take_units`]. By `find_mut`, which finds the
+    /// entry a second time by its position, a plain call takes 23 instructions more (`--bench instructions`).
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
     pub(super) fn take_one(
