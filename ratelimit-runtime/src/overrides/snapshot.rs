@@ -160,8 +160,9 @@ impl Snapshot {
         caller: &Caller,
         declared: Enforcement,
     ) -> Effective<'a> {
-        let names = || written.label().into_iter().chain([written.full_name()]);
-        let mine = self.callers.find(names(), caller);
+        // That of the plan, and that of the limit.
+        let names = [written.label(), Some(written.full_name())];
+        let mine = self.callers.find(names.into_iter().flatten(), caller);
         if let Some(mine) = mine.filter(|mine| mine.what().deny) {
             let now = || self.identities().now();
             let wait = mine.what().until.map(|until| until.duration_since(now()));
@@ -169,31 +170,35 @@ impl Snapshot {
             return Effective::answered(written, answer.into());
         }
         let globally = |own: Enforcement| self.global.map_or(own, |(global, _)| own.max(global));
-        if mine.is_none() && self.limits.is_empty() {
+        let find = |name: PolicyName| self.find(name.hash(), name.text());
+        let limits = names.map(|name| name.and_then(find));
+        if mine.is_none() && limits.iter().all(Option::is_none) {
             return Effective::declared(written, globally(declared));
         }
-        // That of the plan, and that of the limit.
-        let limits = || names().filter_map(|name| self.find(name.hash(), name.text()));
+        let limits = || limits.into_iter().flatten();
         let of_limits = limits().map(|limit| limit.merged.what());
         let mut own = mine.map(AppliedOverride::what).into_iter().chain(of_limits);
         let enforcement = globally(own.find_map(|what| what.enforcement).unwrap_or(declared));
         let mine = mine.filter(|mine| mine.what().has_numbers());
-        let by_limit = || limits().find(|limit| limit.merged.what().has_numbers());
+        let has_numbers = |limit: &&LimitEntry| limit.merged.what().has_numbers();
         // Numbers of the caller or the plan would also be used in place of an applied candidate.
-        let is_of_limit =
-            |it: &LimitEntry| it.candidate.is_some() || it.merged.what().has_numbers();
-        let of_limit = if mine.is_some() { None } else { limits().find(|it| is_of_limit(it)) };
+        let of_limit = limits().find(|it| it.candidate.is_some() || has_numbers(it));
         let candidate = of_limit
+            .filter(|_| mine.is_none())
             .and_then(|limit| limit.candidate.as_ref())
             .and_then(|candidate| Some((candidate.policy(written)?, Arc::clone(candidate))));
         let mine = mine.map(|mine| (mine.what(), mine.apply(written)));
-        let numbers =
-            mine.or_else(|| by_limit().map(|it| (it.merged.what(), it.merged.apply(written))));
+        let of_limit = || limits().find(has_numbers).map(|limit| &limit.merged);
+        let numbers = mine.or_else(|| of_limit().map(|it| (it.what(), it.apply(written))));
         let (by, overridden) = numbers.unzip();
         Effective::overridden(written, enforcement, overridden.flatten(), by).trying(candidate)
     }
 
+    #[inline]
     fn find(&self, hash: u64, name: &str) -> Option<&LimitEntry> {
+        if self.limits.is_empty() {
+            return None;
+        }
         self.limits.find(hash, |limit| limit.name == name)
     }
 }

@@ -125,13 +125,19 @@ pub(super) struct MultiplexerTask<S> {
     output: Vec<u8>,
     /// The number of them that are written.
     written: usize,
-    /// The commands that were written; with `true`, the reply to `ASKING` comes first.
-    in_flight: VecDeque<(Arc<Exchange>, bool)>,
+    in_flight: VecDeque<InFlight>,
     input: Vec<u8>,
     /// The bytes of `input` that have arrived and are not read.
     filled: usize,
     reader: ReplyReader,
     secrets: Secrets,
+}
+
+/// A command that was written.
+struct InFlight {
+    exchange: Arc<Exchange>,
+    /// `true` if the reply to `ASKING` comes first.
+    is_asking: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Future for MultiplexerTask<S> {
@@ -191,18 +197,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
         while let Some(frame) = self.reader.next(&self.input[read..self.filled])? {
             read += frame.length;
             let next = self.in_flight.front_mut().filter(|_| !frame.is_push);
-            let (exchange, is_asking) =
-                next.ok_or_else(|| unexpected("a reply that nobody asked for"))?;
-            if mem::take(is_asking) {
+            let next = next.ok_or_else(|| unexpected("a reply that nobody asked for"))?;
+            if mem::take(&mut next.is_asking) {
                 continue;
             }
             let mut reply = frame.reply.map_err(|error| self.secrets.cleaned(error));
             if let Ok(reply) = &mut reply
-                && !is_named(reply, exchange.echo)
+                && !is_named(reply, next.exchange.echo)
             {
                 return Err(unexpected("the reply to another command"));
             }
-            exchange.complete(reply);
+            next.exchange.complete(reply);
             self.in_flight.pop_front();
         }
         if read > 0 {
@@ -263,7 +268,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
             for exchange in self.batch.drain(..) {
                 let is_asking = exchange.asking;
                 if exchange.write(&mut self.output) {
-                    self.in_flight.push_back((exchange, is_asking));
+                    self.in_flight.push_back(InFlight { exchange, is_asking });
                 }
             }
             if !self.output.is_empty() {
@@ -281,7 +286,7 @@ impl<S> MultiplexerTask<S> {
             queue.has_ended = true;
             mem::take(&mut queue.waiting)
         };
-        let in_flight = self.in_flight.drain(..).map(|(exchange, _)| exchange);
+        let in_flight = self.in_flight.drain(..).map(|it| it.exchange);
         for exchange in self.batch.drain(..).chain(in_flight).chain(waiting) {
             exchange.complete(Err(error.clone()));
         }
