@@ -49,7 +49,8 @@ use remote::Remote;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// The limit of the service.
-const PACE: Policy = Policy::sliding_window("weather", Duration::from_millis(250), 1).weighted();
+pub(crate) const PACE: Policy =
+    Policy::sliding_window("weather", Duration::from_millis(250), 1).weighted();
 
 const PROCESSES: usize = 3;
 const CALLS: usize = 18;
