@@ -301,7 +301,7 @@ async fn no_more_than_ten_thousand_settles_wait() {
 async fn a_process_killed_between_its_settles_leaves_every_call_charged_once() {
     const CALLS: u32 = 1_000;
     let server = RedisServer::start();
-    let limiter = limiter(&server.url()).await;
+    let limiter = harness::patient(&server.url()).await;
     let policies = [
         Policy::sliding_window("settling", HOUR, 100_000).weighted(),
         Policy::sliding_counter("settling", HOUR, 100_000),
