@@ -79,8 +79,9 @@ const SENTENCES: [Sentence; 19] = [
     }),
     ("capacity", "A decision takes {} to {} ns.", |it| {
         let ours = |name: &&String| {
-            name.ends_with("0 callers, 1 threads: ns of a call")
-                && ["sliding", "fixed", "token"].iter().any(|start| name.starts_with(start))
+            [1, 10_000].iter().any(|callers| {
+                name.ends_with(&format!(", {callers} callers, 1 threads: ns of a call"))
+            }) && ["sliding", "fixed", "token"].iter().any(|start| name.starts_with(start))
         };
         let all = it.0.iter().filter(|(name, _)| ours(name)).map(|(_, nanos)| *nanos);
         range(all)
