@@ -226,6 +226,9 @@ fn places_at(page: &str, start: usize, words: &str) -> Option<Vec<Range<usize>>>
             let is_figure = |it: char| it.is_ascii_digit() || it == ' ' || it == '.';
             let length = page[at..].find(|it| !is_figure(it)).unwrap_or(page.len() - at);
             let figure = page[at..at + length].trim_end_matches([' ', '.']);
+            if !figure.starts_with(|it: char| it.is_ascii_digit()) {
+                return None;
+            }
             places.push(at..at + figure.len());
             at += figure.len();
         }
@@ -237,7 +240,7 @@ fn places_at(page: &str, start: usize, words: &str) -> Option<Vec<Range<usize>>>
             at += found.len_utf8();
         }
     }
-    places.iter().all(|place| !place.is_empty()).then_some(places)
+    Some(places)
 }
 
 #[test]

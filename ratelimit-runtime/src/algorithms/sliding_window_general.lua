@@ -116,7 +116,7 @@ elseif own > 0 then
     call('ZADD', log, header, '@')
     local units = {}
     for unit = 0, own - 1 do
-      units[#units + 1] = id + unit
+      units[#units + 1] = string.format('%.0f', id + unit)
     end
     record(units)
   end

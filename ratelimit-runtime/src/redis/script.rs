@@ -71,7 +71,7 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["b62152c205e89a603a54b262c294140d9f465fbb", "8bfb2dc6e23694a7bb2f403ac29550f92db243fe"],
+        ["8295ec0fb65477f76f5e0665de209a928e296e86", "a031be8095516fa113c1bed8a128e9e463d16233"],
         push_window,
     ),
     Script::new(
