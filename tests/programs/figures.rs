@@ -243,10 +243,13 @@ fn places_at(page: &str, start: usize, words: &str) -> Option<Vec<Range<usize>>>
     Some(places)
 }
 
+fn is_updated() -> bool {
+    env::var("UPDATE_FIGURES").is_ok_and(|value| value == "1")
+}
+
 #[test]
 fn the_guides_figures_are_those_of_the_benches() {
     let figures = Figures::read();
-    let is_updated = env::var("UPDATE_FIGURES").is_ok_and(|value| value == "1");
     let mut wrong = Vec::new();
     for (page, words, of) in SENTENCES {
         let path = format!("{GUIDE}/{page}.md");
@@ -260,11 +263,11 @@ fn the_guides_figures_are_those_of_the_benches() {
                 text.replace_range(place, &expected);
             }
         }
-        if is_updated {
+        if is_updated() {
             fs::write(path, text).expect("a page is written");
         }
     }
-    assert!(is_updated || wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(is_updated() || wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// The calculator's rule for memory is above what was measured, and not by half.
@@ -315,4 +318,19 @@ fn each_measured_time_of_the_guide_is_in_a_sentence() {
             }
         }
     }
+}
+
+#[test]
+fn the_abuse_table_is_that_of_one_run() {
+    const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/README.md");
+
+    let table = include_str!("../../benches/abuse/table.md").trim_end();
+    let page = fs::read_to_string(PATH).expect("the page");
+    let (before, rest) = page.split_once("| | bar |").expect("the table");
+    let (_, after) = rest.split_once("\n\n").expect("its end");
+    let updated = format!("{before}{table}\n\n{after}");
+    if is_updated() {
+        return fs::write(PATH, updated).expect("the page is written");
+    }
+    assert!(page == updated, "benches/README.md has another table than benches/abuse/table.md");
 }
