@@ -192,7 +192,7 @@ fn range(all: impl IntoIterator<Item = f64>) -> Vec<String> {
     vec![number(all[0], 2), number(all[all.len() - 1], 2)]
 }
 
-/// So many digits of a number, with spaces between thousands, and at most one digit after the point.
+/// A number of that many digits, with spaces between thousands, and at most one digit after the point.
 fn number(value: f64, digits: i32) -> String {
     let first = value.max(1e-9).log10().floor() + 1.;
     let unit = 10_f64.powf((first - f64::from(digits)).max(-1.));
