@@ -71,7 +71,7 @@ impl<M> Explored for M where
 {
 }
 
-/// Explores all sequences of so many steps, and prints the number of states for the table in `guide/failures.md`.
+/// Explores all sequences of so many steps, and prints the number of states for the table in `CONTRIBUTING.md`.
 pub(crate) fn assert_holds(name: &str, steps: usize, model: impl Explored) {
     let checked = model.checker().target_max_depth(steps).spawn_bfs().join();
     println!("model of {name}: {} states in {steps} steps", checked.unique_state_count());
