@@ -15,7 +15,7 @@ use crate::{
 ///
 /// The path is relative to the package's `Cargo.toml`. With the environment variable `UPDATE_LIMITS=1`
 /// the file is written instead. Under version control, it shows each change of a limit to those who review
-/// it. A failed comparison tells which limits are stricter, looser, changed otherwise, new or gone.
+/// it. A failed comparison lists the limits that are stricter, looser, changed otherwise, new or gone.
 ///
 /// One integration test of a package does it, which names the package's library:
 ///
