@@ -10,7 +10,7 @@ macro_rules! pages {
         #[cfg_attr(all($($(feature = $feature),+)?), doc = ratelimit_macros::page!($file))]
         #[cfg_attr(
             not(all($($(feature = $feature),+)?)),
-            doc = concat!("Rendered with the features", $($(" `", $feature, "`",)+)? ": `cargo doc --all-features`.")
+            doc = concat!("Rendered with the features", $($(" `", $feature, "`",)+)? ": in a clone, `cargo doc -p ratelimit-runtime --all-features`.")
         )]
         pub mod $name {}
     )+};
