@@ -1,6 +1,6 @@
 //! The rules of shares: of a call that leaves one to others, and of a warning at one.
 
-use super::{Draft, Setting, nothing_to_count};
+use super::{Draft, Setting};
 use crate::{Algorithm, PolicyFault};
 
 /// The maximum share that a call leaves, in percent.
@@ -56,17 +56,11 @@ fn known(setting: Setting) -> Option<u32> {
     u32::try_from(number).ok().filter(|number| *number > 0)
 }
 
-/// Returns the rule that a call breaks which leaves a share of its limit, together with another argument.
-#[must_use]
-pub const fn leave_violation(argument: &'static str) -> PolicyFault {
-    PolicyFault::LeaveWith { argument }
-}
-
 /// Returns the rule that a warning breaks under this many tiers: a reply has the numbers of one.
 #[must_use]
 pub const fn warning_violation(tiers: usize) -> Option<PolicyFault> {
     match tiers {
-        0 => Some(nothing_to_count("warn_at")),
+        0 => Some(PolicyFault::NothingToCount { argument: "warn_at" }),
         1 => None,
         _ => Some(PolicyFault::WarnAtWithTiers),
     }

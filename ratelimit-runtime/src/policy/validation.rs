@@ -100,7 +100,7 @@ impl Policy {
     /// Validates that calls under the policy can have request ids.
     pub(crate) fn validate_request_id(&self) -> Result<(), InvalidPolicy> {
         let fault = match self.count {
-            0 => Some(rules::nothing_to_count("request_id")),
+            0 => Some(PolicyFault::NothingToCount { argument: "request_id" }),
             _ => rules::request_id_violation(self.algorithm(), self.counts_rejected()),
         };
         self.invalid_by(fault.or(self.block_fault("request_id")))
@@ -108,7 +108,8 @@ impl Policy {
 
     /// Validates that calls under the policy can wait.
     pub(crate) fn validate_wait(&self) -> Result<(), InvalidPolicy> {
-        let of_calendar = self.is_calendar().then(|| rules::calendar_violation("max_wait"));
+        let of_calendar =
+            self.is_calendar().then(|| PolicyFault::CalendarWith { argument: "max_wait" });
         let is_log_of_units = self.has_window() && self.state.is_log_of_units();
         let of_block = self.block_fault("max_wait");
         self.invalid_by(of_calendar.or(of_block).or(rules::wait_violation(is_log_of_units)))
@@ -127,12 +128,14 @@ impl Policy {
     pub(crate) fn validate_leave(&self, waits: bool) -> Result<(), InvalidPolicy> {
         let counted = self.counts_rejected().then_some("count_rejected");
         let other = waits.then_some("max_wait").or(counted);
-        self.invalid_by(other.map(rules::leave_violation).or(self.block_fault("leave")))
+        self.invalid_by(
+            other.map(|argument| PolicyFault::LeaveWith { argument }).or(self.block_fault("leave")),
+        )
     }
 
     /// Returns the rule that an argument of a call breaks if the policy has a block.
     fn block_fault(&self, argument: &'static str) -> Option<PolicyFault> {
-        self.flags.has(Flags::BLOCKS).then(|| rules::block_violation(argument))
+        self.flags.has(Flags::BLOCKS).then(|| PolicyFault::BlockWith { argument })
     }
 
     /// Returns `true` if there are several tiers.
@@ -155,7 +158,7 @@ impl Policy {
         &self,
         argument: &'static str,
     ) -> Result<(), InvalidPolicy> {
-        self.invalid_by(self.flags.has(Flags::LEASED).then(|| rules::needs_the_store(argument)))
+        self.invalid_by(self.flags.has(Flags::LEASED).then(|| PolicyFault::LeaseWith { argument }))
     }
 
     /// Returns the rules that the policy breaks, or calls of this cost that leave this share.
