@@ -53,6 +53,7 @@ use crate::time::Micros;
 /// assert_eq!(MAIL.tiers().len(), 2);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use]
 pub struct Policy {
     name: PolicyName,
     state: StateKind,
@@ -74,7 +75,6 @@ impl Policy {
     /// ([`Algorithm::SlidingWindow`]).
     ///
     /// Policies of one name and one algorithm share their callers' counts.
-    #[must_use]
     pub const fn sliding_window(name: &'static str, period: Duration, threshold: u32) -> Self {
         Self::new(name, Algorithm::SlidingWindow, period, threshold)
     }
@@ -89,7 +89,6 @@ impl Policy {
     ///     Policy::sliding_counter("search", Duration::from_secs(60), 1_000_000);
     /// assert!(SEARCH.validate().is_ok());
     /// ```
-    #[must_use]
     pub const fn sliding_counter(name: &'static str, period: Duration, threshold: u32) -> Self {
         Self::new(name, Algorithm::SlidingCounter, period, threshold)
     }
@@ -103,7 +102,6 @@ impl Policy {
     /// const SMS: Policy = Policy::fixed_window("sms", Duration::from_secs(24 * 60 * 60), 10);
     /// assert!(SMS.validate().is_ok());
     /// ```
-    #[must_use]
     pub const fn fixed_window(name: &'static str, period: Duration, threshold: u32) -> Self {
         Self::new(name, Algorithm::FixedWindow, period, threshold)
     }
@@ -118,7 +116,6 @@ impl Policy {
     /// const PACED: Policy = Policy::token_bucket("paced", Duration::from_secs(1), 10).burst(1);
     /// assert!(PACED.validate().is_ok());
     /// ```
-    #[must_use]
     pub const fn token_bucket(name: &'static str, period: Duration, threshold: u32) -> Self {
         Self::new(name, Algorithm::TokenBucket, period, threshold)
     }
@@ -133,7 +130,6 @@ impl Policy {
     ///     assert_eq!(policy.algorithm(), *algorithm);
     /// }
     /// ```
-    #[must_use]
     pub const fn new(
         name: &'static str,
         algorithm: Algorithm,
@@ -164,7 +160,6 @@ impl Policy {
     ///
     /// Each tier of a [`token_bucket`](Self::token_bucket) is a bucket of its own, of `threshold`
     /// tokens.
-    #[must_use]
     pub const fn tier(mut self, period: Duration, threshold: u32) -> Self {
         let count = self.count as usize;
         if count < if self.has_block() { block::ROOM } else { MAX_TIERS } {
@@ -186,7 +181,6 @@ impl Policy {
     /// Sets the size of a [`token_bucket`](Self::token_bucket), in tokens; the threshold by
     /// default. A caller can take this many tokens at once after a pause. A burst is invalid with
     /// several tiers, and with other algorithms.
-    #[must_use]
     pub const fn burst(mut self, burst: u32) -> Self {
         self.burst = Some(burst);
         self.checked()
@@ -211,7 +205,6 @@ impl Policy {
     ///     Policy::sliding_window("login", Duration::from_secs(60), 3).count_rejected();
     /// assert!(LOGIN.counts_rejected());
     /// ```
-    #[must_use]
     pub const fn count_rejected(mut self) -> Self {
         self.flags = self.flags.with(Flags::COUNT_REJECTED, true);
         self.checked()
@@ -266,7 +259,6 @@ impl Policy {
     }
 
     /// Returns this policy under another name.
-    #[must_use]
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = PolicyName::new(name);
         self

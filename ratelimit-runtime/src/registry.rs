@@ -171,7 +171,6 @@ impl RegisteredPolicy {
     /// Returns the declared policy with these tiers, for values that come with each call:
     /// [`Limiter::usage`](crate::Limiter::usage) has an example. `burst` and `concurrency` that come with
     /// the call are set on the result.
-    #[must_use]
     pub fn with_tiers(&self, tiers: &[Tier]) -> Policy {
         self.policy.with_tiers(tiers)
     }
@@ -206,7 +205,6 @@ impl RegisteredPolicy {
     }
 
     /// Returns the policy as far as it is known without a call: a dynamic value is 0.
-    #[must_use]
     pub fn declared(&self) -> &Policy {
         &self.policy
     }

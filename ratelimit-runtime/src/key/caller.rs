@@ -22,13 +22,13 @@ use super::{InlineBytes, MAX_PART, escape};
 /// assert_ne!(user, tenant_user);
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
+#[must_use]
 pub struct Caller {
     parts: InlineBytes,
 }
 
 impl Caller {
     /// Adds a further part.
-    #[must_use]
     pub fn and(mut self, part: impl fmt::Display) -> Self {
         self.push(&part);
         self
@@ -42,7 +42,6 @@ impl Caller {
     ///
     /// assert_ne!(Caller::digest("sk-live-4711"), Caller::from("sk-live-4711"));
     /// ```
-    #[must_use]
     pub fn digest(part: impl fmt::Display) -> Self {
         let mut caller = Self::without_parts();
         caller.push_digest(&part);
@@ -51,7 +50,6 @@ impl Caller {
 
     /// Returns `caller` as the second extractor of an identity finds it, after `Identity::or`. Apply it
     /// twice for the third extractor.
-    #[must_use]
     pub fn fallback(caller: impl Into<Self>) -> Self {
         caller.into().marked()
     }
@@ -71,7 +69,6 @@ impl Caller {
     ///
     /// assert_ne!(Caller::none(), Caller::from("None"));
     /// ```
-    #[must_use]
     pub fn none() -> Self {
         let mut caller = Self::without_parts();
         caller.push_none();
@@ -88,7 +85,6 @@ impl Caller {
     /// assert_ne!(anonymous, Caller::from("acme"));
     /// assert_eq!(Caller::from("acme").join(&Caller::from(42)), Caller::from("acme").and(42));
     /// ```
-    #[must_use]
     pub fn join(mut self, other: &Self) -> Self {
         self.append(other);
         self
@@ -114,7 +110,6 @@ impl Caller {
 
     /// Returns the caller under which all calls without a caller are counted, for look-ups by
     /// operators.
-    #[must_use]
     pub fn shared() -> Self {
         let mut caller = Self::without_parts();
         caller.parts.append(b"/%shared");

@@ -51,7 +51,6 @@ impl Policy {
     /// assert_eq!(refused.retry_after(), Duration::from_secs(120));
     /// # }
     /// ```
-    #[must_use]
     pub const fn block(mut self, lengths: &[Duration]) -> Self {
         if self.count as usize <= ROOM {
             self.tiers[ROOM] = Tier::of_blocks(lengths);

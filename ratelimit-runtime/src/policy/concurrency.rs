@@ -31,7 +31,6 @@ impl Policy {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub const fn concurrency_limit(name: &'static str, calls: u32) -> Self {
         Self::without_tiers(name, Algorithm::SlidingWindow).concurrency(calls)
     }
@@ -62,7 +61,6 @@ impl Policy {
     /// | a failover loses the last writes | the permits that were granted in them |
     /// | Redis' clock steps back | none |
     /// | Redis is away, under [`OnStoreError::Local`](crate::OnStoreError::Local) | the limit for each process, which counts the permits that it holds already |
-    #[must_use]
     pub const fn concurrency(mut self, calls: u32) -> Self {
         self.concurrency = Some(calls);
         self.checked()
@@ -79,7 +77,6 @@ impl Policy {
     ///
     /// It matters on Redis alone. Permits of living processes are renewed there each third of the
     /// timeout, so that a call may take longer. In memory a permit ends with its process.
-    #[must_use]
     pub const fn concurrency_timeout(mut self, timeout: Duration) -> Self {
         self.concurrency_timeout = Millis::new(timeout);
         self.checked()

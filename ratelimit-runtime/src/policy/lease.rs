@@ -55,7 +55,6 @@ impl Policy {
     /// | a failover loses the last writes | the lost units are admitted once more |
     /// | [`Limiter::reset`](crate::Limiter::reset), or the key is deleted | leases of the process that resets end at once; others use theirs until their end |
     /// | an [override](crate::Overrides) changes the limit | each call asks Redis, which counts the units on lease as taken until the end of the lease |
-    #[must_use]
     pub const fn lease(mut self, length: Duration) -> Self {
         self.lease = Millis::new(length);
         if matches!(self.algorithm(), Algorithm::SlidingWindow) {

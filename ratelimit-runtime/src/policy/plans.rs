@@ -39,6 +39,7 @@ const MAX_PLANS: usize = 8;
 /// # }
 /// ```
 #[derive(Clone, Copy)]
+#[must_use]
 pub struct Plans {
     /// The first one is the default.
     plans: [(&'static str, Policy); MAX_PLANS],
@@ -52,7 +53,6 @@ impl Plans {
     /// # Panics
     ///
     /// If a name is empty, or that of the plan contains `@`. In a `const` it does not compile.
-    #[must_use]
     pub const fn new(name: &'static str, default: &'static str, policy: Policy) -> Self {
         assert!(!name.is_empty(), "plans count under the name of their limit, which is not empty");
         let plans = Self { plans: [(default, policy.named(name)); MAX_PLANS], count: 0 };
@@ -66,7 +66,6 @@ impl Plans {
     /// If it is the ninth, its name is empty, contains `@` or is that of another plan, or its callers would have
     /// another history: under another algorithm, weight or lease, with or without a window or
     /// [`count_rejected`](Policy::count_rejected). In a `const` it does not compile.
-    #[must_use]
     pub const fn plan(mut self, name: &'static str, policy: Policy) -> Self {
         assert!(self.count < MAX_PLANS, "a limit has at most 8 plans");
         assert!(!name.is_empty(), "the name of a plan is not empty");
@@ -110,7 +109,6 @@ impl Plans {
     }
 
     /// Returns the policy of the default plan.
-    #[must_use]
     pub fn default_policy(&self) -> &Policy {
         self.known(0)
     }
@@ -121,7 +119,6 @@ impl Plans {
     }
 
     /// Returns the plans with their names, the default one first.
-    #[must_use]
     pub fn all(&self) -> &[(&'static str, Policy)] {
         for index in 0..self.count {
             self.known(index);
@@ -143,7 +140,6 @@ impl Plans {
     }
 
     /// Returns the policy of this plan; that of the default plan if there is none of this name.
-    #[must_use]
     pub fn of(&self, plan: impl fmt::Display) -> &Policy {
         let name = |index| self.listed().get(index).map(|(name, _)| *name);
         let mut rest = Rest { names: std::array::from_fn(name) };

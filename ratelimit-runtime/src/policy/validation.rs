@@ -109,7 +109,7 @@ impl Policy {
     /// Validates that calls under the policy can wait.
     pub(crate) fn validate_wait(&self) -> Result<(), InvalidPolicy> {
         let of_calendar =
-            self.is_calendar().then(|| PolicyFault::CalendarWith { argument: "max_wait" });
+            self.is_calendar().then_some(PolicyFault::CalendarWith { argument: "max_wait" });
         let is_log_of_units = self.has_window() && self.state.is_log_of_units();
         let of_block = self.block_fault("max_wait");
         self.invalid_by(of_calendar.or(of_block).or(rules::wait_violation(is_log_of_units)))
@@ -135,7 +135,7 @@ impl Policy {
 
     /// Returns the rule that an argument of a call breaks if the policy has a block.
     fn block_fault(&self, argument: &'static str) -> Option<PolicyFault> {
-        self.flags.has(Flags::BLOCKS).then(|| PolicyFault::BlockWith { argument })
+        self.flags.has(Flags::BLOCKS).then_some(PolicyFault::BlockWith { argument })
     }
 
     /// Returns `true` if there are several tiers.
@@ -158,7 +158,9 @@ impl Policy {
         &self,
         argument: &'static str,
     ) -> Result<(), InvalidPolicy> {
-        self.invalid_by(self.flags.has(Flags::LEASED).then(|| PolicyFault::LeaseWith { argument }))
+        self.invalid_by(
+            self.flags.has(Flags::LEASED).then_some(PolicyFault::LeaseWith { argument }),
+        )
     }
 
     /// Returns the rules that the policy breaks, or calls of this cost that leave this share.
