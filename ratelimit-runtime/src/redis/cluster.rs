@@ -7,10 +7,7 @@
 pub(super) mod slot;
 mod slot_map;
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{task::JoinHandle, time::Instant};
 
@@ -103,9 +100,9 @@ impl Cluster {
         if address.host.is_empty() {
             host(from.name()).clone_into(&mut address.host);
         }
-        let (number, node) = self.map.add_node(&address, Some(Instant::now()))?;
+        let node = self.map.add_node(&address, Some(Instant::now()))?;
         if let Some(key) = moved {
-            self.map.slots[usize::from(slot(key))].store(number, Ordering::Relaxed);
+            self.map.assign(slot(key), &node);
             self.mark_stale();
         }
         Some(node)
