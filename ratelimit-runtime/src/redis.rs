@@ -24,6 +24,7 @@ mod exchange;
 mod failure;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod handle;
 mod hash;
 mod leases;
 mod managed;

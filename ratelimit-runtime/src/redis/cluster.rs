@@ -9,7 +9,7 @@ mod slot_map;
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{task::JoinHandle, time::Instant};
+use tokio::{task::JoinSet, time::Instant};
 
 use self::{
     slot::slot,
@@ -30,7 +30,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 
 pub(super) struct Cluster {
     map: Arc<SlotMap>,
-    task: JoinHandle<()>,
+    _task: JoinSet<()>,
 }
 
 impl Cluster {
@@ -38,8 +38,8 @@ impl Cluster {
     pub(super) fn new(target: Target) -> Self {
         let map = Arc::new(SlotMap::new(target));
         map.stale.notify_one();
-        let task = background::spawn(refresh_loop(Arc::clone(&map)));
-        Self { map, task }
+        let task = background::spawn_owned(refresh_loop(Arc::clone(&map)));
+        Self { map, _task: task }
     }
 
     /// Waits for the first slot map. The error is the cause at the last node.
@@ -111,12 +111,6 @@ impl Cluster {
     /// Schedules a refresh of the slot map.
     pub(super) fn mark_stale(&self) {
         self.map.stale.notify_one();
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

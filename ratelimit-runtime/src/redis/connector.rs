@@ -1,24 +1,19 @@
 //! Connecting to a server, or to the primary that Sentinels name.
 
-use std::{collections::HashMap, io, pin::pin, sync::Arc, time::Duration};
+use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
-use futures_util::{
-    FutureExt,
-    future::{Either, select},
-};
 use redis::{
     Cmd, ConnectionAddr, ProtocolVersion, RedisError, RedisResult, Value, from_redis_value,
 };
-use tokio::{task::JoinSet, time::Instant};
+use tokio::task::JoinSet;
 
 use super::{
     credentials::Credentials,
     dial::{dial, first_success},
     exchange::Exchange,
     failure::{Address, broken, message},
-    multiplexer::{Multiplexer, MultiplexerTask},
+    handle::{Handle, NewHandle},
     secrets::Secrets,
-    stream::BoxedStream,
     target::{Kind, Target, beside},
 };
 
@@ -58,7 +53,7 @@ impl Connector {
     }
 
     /// Connects, with RESP3 if the server has it and the URL names no version.
-    pub(super) async fn connect(&mut self) -> RedisResult<NewConnection> {
+    pub(super) async fn connect(&mut self) -> RedisResult<NewHandle> {
         let settings = self.target.servers[0].redis_settings();
         let login = match &self.target.options.credentials {
             Some(provider) => Some(provider.for_connect().await?),
@@ -118,34 +113,30 @@ impl Connector {
         address: &ConnectionAddr,
         login: Option<&Credentials>,
         commands: Vec<Cmd>,
-    ) -> RedisResult<(NewConnection, Value)> {
+    ) -> RedisResult<(NewHandle, Value)> {
         let secrets = Secrets::default();
         if let Some(login) = login {
             secrets.add(login);
         }
         let work = async {
             let stream = dial(address, &self.target.options.tls).await?;
-            let (multiplexer, mut driver) =
-                Multiplexer::new(stream, self.max_reply, secrets.clone());
-            let handshake = self.shake_hands(&multiplexer, commands);
-            let reply = first(handshake, &mut driver).await.unwrap_or_else(|| Err(broken()))?;
-            Ok::<_, RedisError>((multiplexer, driver, reply))
+            let connection = NewHandle::start(stream, self.max_reply, secrets);
+            let reply = self.shake_hands(&connection.handle, commands).await?;
+            Ok((connection, reply))
         };
         let is_encrypted = matches!(address, ConnectionAddr::TcpTls { .. });
-        let (multiplexer, driver, reply) =
-            tokio::time::timeout(SERVER_TIMEOUT, work).await.unwrap_or_else(|_| {
-                let hint = if is_encrypted { " (is it a TLS port?)" } else { "" };
-                let why = format!("no answer within {SERVER_TIMEOUT:?}{hint}");
-                Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
-            })?;
-        Ok((NewConnection { multiplexer, driver, secrets, renewal: None }, reply))
+        tokio::time::timeout(SERVER_TIMEOUT, work).await.unwrap_or_else(|_| {
+            let hint = if is_encrypted { " (is it a TLS port?)" } else { "" };
+            let why = format!("no answer within {SERVER_TIMEOUT:?}{hint}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
+        })
     }
 
     /// Sends the first commands, and returns the reply to the last one.
-    async fn shake_hands(&self, to: &Multiplexer, commands: Vec<Cmd>) -> RedisResult<Value> {
+    async fn shake_hands(&self, to: &Arc<Handle>, commands: Vec<Cmd>) -> RedisResult<Value> {
         let send = |command: Cmd| {
             let exchange = Exchange::new(command, false);
-            to.send(&exchange, true);
+            to.send(&exchange);
             exchange
         };
         let needed: Vec<_> = commands.into_iter().map(send).collect();
@@ -154,10 +145,10 @@ impl Connector {
             (!name.is_empty()).then(|| send(redis::cmd("CLIENT").arg("SETNAME").arg(name).take()));
         let mut last = Value::Nil;
         for exchange in needed {
-            last = reply_to(&exchange).await?;
+            last = exchange.answer().await?;
         }
         if let Some(name) = name
-            && let Err(error) = reply_to(&name).await
+            && let Err(error) = name.answer().await
         {
             // A server or a proxy may refuse to name the connection.
             if error.code().is_none() {
@@ -198,10 +189,6 @@ fn not_found(why: &str) -> RedisError {
     io::Error::new(io::ErrorKind::NotFound, why).into()
 }
 
-pub(super) async fn reply_to(exchange: &Exchange) -> RedisResult<Value> {
-    exchange.reply().await.unwrap_or_else(|| Err(broken()))
-}
-
 /// Returns `true` if the server, or a proxy, may not support RESP3: it refuses other than the login, or ends
 /// the connection.
 fn may_lack_resp3(error: &RedisError) -> bool {
@@ -210,26 +197,4 @@ fn may_lack_resp3(error: &RedisError) -> bool {
         Some(_) => true,
         None => error.is_connection_dropped(),
     }
-}
-
-/// Returns the output of `work`, or `None` if `other`, which runs beside it, ends before.
-pub(super) async fn first<T>(
-    work: impl Future<Output = T>,
-    other: impl Future<Output = ()>,
-) -> Option<T> {
-    match select(pin!(work), pin!(other)).await {
-        Either::Left((output, _)) => Some(output),
-        // Its end may be what the work waits for.
-        Either::Right(((), work)) => work.now_or_never(),
-    }
-}
-
-/// A connection after its handshake.
-pub(super) struct NewConnection {
-    pub(super) multiplexer: Multiplexer,
-    /// The future that carries its bytes.
-    pub(super) driver: MultiplexerTask<BoxedStream>,
-    pub(super) secrets: Secrets,
-    /// The time of the next login, if this one ends.
-    pub(super) renewal: Option<Instant>,
 }

@@ -7,10 +7,7 @@ use std::sync::Arc;
 use redis::Value;
 
 use super::{
-    connection::{Connection, Handle},
-    echo::Command,
-    exchange::Exchange,
-    failure::Failure,
+    connection::Connection, echo::Command, exchange::Exchange, failure::Failure, handle::Handle,
 };
 
 /// The caller's part of a command. Dropped before the command is written, it is not sent.

@@ -46,7 +46,7 @@ const MAX_UNDER_WAY: usize = 64;
 
 /// The key of a permit, and the numbers by which it is renewed. Permits of equal ones are renewed together.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Terms {
+struct RenewalGroup {
     key: Key,
     timeout: Duration,
     /// The number of permits under the key.
@@ -55,7 +55,7 @@ struct Terms {
 
 /// The permit of one call, which is renewed while it is held.
 struct HeldPermit {
-    terms: Terms,
+    group: RenewalGroup,
     /// The earliest time at which Redis may take the permit for expired; none once it is lost.
     until: Option<Instant>,
     /// The time from which it is to be renewed.
@@ -84,7 +84,7 @@ struct HeldPermits {
 impl HeldPermit {
     /// Returns the time at which the task renews it.
     fn wakes(&self) -> Instant {
-        self.due + self.terms.timeout / GATHERING
+        self.due + self.group.timeout / GATHERING
     }
 }
 
@@ -96,14 +96,14 @@ impl PermitRegistry {
 
     /// Returns the permits that are due by now, in groups of one key each, and the time to look again;
     /// none once no permit is held.
-    fn due(&self, now: Instant) -> (HashMap<Terms, Vec<u64>>, Option<Instant>) {
+    fn due(&self, now: Instant) -> (HashMap<RenewalGroup, Vec<u64>>, Option<Instant>) {
         let mut state = self.state.lock();
-        let mut due: HashMap<Terms, Vec<u64>> = HashMap::new();
+        let mut due: HashMap<RenewalGroup, Vec<u64>> = HashMap::new();
         let mut next: Option<Instant> = None;
         for (id, permit) in &mut state.held {
             if permit.due <= now {
-                due.entry(permit.terms.clone()).or_default().push(*id);
-                permit.due = now + permit.terms.timeout / AGE;
+                due.entry(permit.group.clone()).or_default().push(*id);
+                permit.due = now + permit.group.timeout / AGE;
             }
             next = Some(next.map_or(permit.wakes(), |next| next.min(permit.wakes())));
         }
@@ -120,11 +120,11 @@ impl PermitRegistry {
             let (due, next) = self.due(Instant::now());
             let Some(next) = next else { return };
             let mut under_way = JoinSet::new();
-            for (terms, ids) in due {
+            for (group, ids) in due {
                 if under_way.len() >= MAX_UNDER_WAY {
                     under_way.join_next().await;
                 }
-                under_way.spawn(Arc::clone(&self).renew(terms, ids));
+                under_way.spawn(Arc::clone(&self).renew(group, ids));
             }
             under_way.join_all().await;
             // Woken earlier if a permit is due before.
@@ -133,8 +133,8 @@ impl PermitRegistry {
     }
 
     /// Renews permits of one key.
-    async fn renew(self: Arc<Self>, terms: Terms, ids: Vec<u64>) {
-        let Terms { key, timeout, most } = &terms;
+    async fn renew(self: Arc<Self>, group: RenewalGroup, ids: Vec<u64>) {
+        let RenewalGroup { key, timeout, most } = &group;
         for ids in ids.chunks(MAX_RENEWED) {
             let sent = Instant::now();
             let command = |attempt| renew(key, Micros::from(*timeout), *most, ids, attempt);
@@ -227,8 +227,8 @@ impl<'a> PendingPermit<'a> {
         let timeout = Duration::from(policy.permit_timeout());
         let most = policy.max_concurrency().unwrap_or(u32::MAX);
         let (until, due) = (Some(asked + timeout), asked + timeout / AGE);
-        let terms = Terms { key: key.clone(), timeout, most };
-        let permit = HeldPermit { terms, until, due };
+        let group = RenewalGroup { key: key.clone(), timeout, most };
+        let permit = HeldPermit { group, until, due };
         let wakes = permit.wakes();
         let mut state = registry.state.lock();
         state.held.insert(id, permit);
@@ -277,7 +277,7 @@ impl Permit for KeptPermit {
     /// this has failed.
     fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
-            if let Some(key) = self.read(|permit| Some(permit.terms.key.clone())) {
+            if let Some(key) = self.read(|permit| Some(permit.group.key.clone())) {
                 let release = release(&key, self.id);
                 let _ = self.registry.remote.run::<()>(key.as_bytes(), &release).await;
             }
@@ -289,7 +289,7 @@ impl Drop for KeptPermit {
     fn drop(&mut self) {
         let Self { registry, id, .. } = self;
         let permit = registry.state.lock().held.remove(id);
-        if let Some(HeldPermit { terms: Terms { key, timeout, .. }, .. }) = permit {
+        if let Some(HeldPermit { group: RenewalGroup { key, timeout, .. }, .. }) = permit {
             registry.remote.fallback.release(key.as_key_ref());
             registry.release(key, *id, timeout);
         }
