@@ -107,7 +107,7 @@ impl RedisBackend {
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
-        Self::new(RedisClient::to_node(Node::from_connection(connection)), options)
+        Self::new(RedisClient::Single(Arc::new(Node::from_connection(connection))), options)
     }
 
     fn new(client: RedisClient, options: RedisOptions) -> Self {

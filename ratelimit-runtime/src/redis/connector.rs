@@ -2,19 +2,19 @@
 
 use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
-use redis::{
-    Cmd, ConnectionAddr, ProtocolVersion, RedisError, RedisResult, Value, from_redis_value,
-};
-use tokio::task::JoinSet;
-
 use super::{
     credentials::Credentials,
-    dial::{dial, first_success},
+    dial::dial,
     exchange::Exchange,
     failure::{Address, broken, message},
     handle::{Handle, NewHandle},
     secrets::Secrets,
     target::{Kind, Target, beside},
+};
+use futures_util::future::select_ok;
+use redis::{
+    Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, RedisResult, Value,
+    from_redis_value,
 };
 
 /// The timeout of connecting to a server, with name resolution and handshake.
@@ -89,22 +89,20 @@ impl Connector {
 
     /// Asks all Sentinels, and returns the first answer: one of them may be stopped.
     async fn find_primary(&self) -> RedisResult<ConnectionAddr> {
-        let mut questions = JoinSet::new();
-        for sentinel in &self.target.servers {
-            questions.spawn(self.clone().ask_sentinel(sentinel.addr().clone()));
-        }
-        first_success(questions, broken()).await
+        let sentinels = self.target.servers.iter().map(ConnectionInfo::addr);
+        let questions = sentinels.map(|it| Box::pin(self.ask_sentinel(it)));
+        select_ok(questions).await.map(|(primary, _)| primary)
     }
 
-    async fn ask_sentinel(self, sentinel: ConnectionAddr) -> RedisResult<ConnectionAddr> {
+    async fn ask_sentinel(&self, sentinel: &ConnectionAddr) -> RedisResult<ConnectionAddr> {
         let Kind::Sentinel { primary, login } = &self.target.kind else { return Err(broken()) };
         let mut commands = preparation(login.as_ref(), ProtocolVersion::RESP2, 0);
         commands.push(redis::cmd("SENTINEL").arg("MASTERS").take());
-        let (_, reply) = self.open(&sentinel, login.as_ref(), commands).await?;
+        let (_, reply) = self.open(sentinel, login.as_ref(), commands).await?;
         let primaries: Vec<HashMap<String, String>> = from_redis_value(reply)?;
         let address = primaries.iter().find_map(|it| address_of(primary, it));
         let unknown = || not_found("a Sentinel names no primary of this name that is up");
-        address.map(|it| beside(&sentinel, it.host, it.port)).ok_or_else(unknown)
+        address.map(|it| beside(sentinel, it.host, it.port)).ok_or_else(unknown)
     }
 
     /// Connects, and returns the reply to the last one of the first commands.

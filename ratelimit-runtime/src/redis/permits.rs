@@ -9,9 +9,9 @@ mod model;
 
 use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
+use futures_util::{StreamExt, stream};
 use tokio::{
     sync::Notify,
-    task::JoinSet,
     time::{Instant, timeout_at},
 };
 
@@ -119,21 +119,15 @@ impl PermitRegistry {
         loop {
             let (due, next) = self.due(Instant::now());
             let Some(next) = next else { return };
-            let mut under_way = JoinSet::new();
-            for (group, ids) in due {
-                if under_way.len() >= MAX_UNDER_WAY {
-                    under_way.join_next().await;
-                }
-                under_way.spawn(Arc::clone(&self).renew(group, ids));
-            }
-            under_way.join_all().await;
+            let renewals = due.into_iter().map(|(group, ids)| self.renew(group, ids));
+            stream::iter(renewals).for_each_concurrent(MAX_UNDER_WAY, |it| it).await;
             // Woken earlier if a permit is due before.
             let _ = timeout_at(next, self.changed.notified()).await;
         }
     }
 
     /// Renews permits of one key.
-    async fn renew(self: Arc<Self>, group: RenewalGroup, ids: Vec<u64>) {
+    async fn renew(&self, group: RenewalGroup, ids: Vec<u64>) {
         let RenewalGroup { key, timeout, most } = &group;
         for ids in ids.chunks(MAX_RENEWED) {
             let sent = Instant::now();

@@ -8,7 +8,7 @@ use crate::{
     key::Key,
     policy::{Policy, StateKind},
     redis::echo::{Command, next_echo},
-    request::{DecidedBy, Mark, Outcome, next_id},
+    request::{Mark, Outcome, next_id},
     time::{Micros, Timestamp},
 };
 
@@ -68,13 +68,11 @@ impl Grant {
     /// Returns the outcome of a call that takes the units, or of one unit that is refused.
     pub(in super::super) fn outcome(self) -> Outcome {
         let Self { units, tier, remaining, wait, reset, .. } = self;
-        let refused = Outcome::refused(wait, reset);
-        let numbers = if units > 0 {
-            Outcome::admitted(remaining, wait, reset, Mark::NONE)
+        if units > 0 {
+            Outcome { tier, ..Outcome::admitted(remaining, wait, reset, Mark::NONE) }
         } else {
-            Outcome { remaining, ..refused }
-        };
-        Outcome { tier, decided_by: DecidedBy::Store, ..numbers }
+            Outcome { tier, remaining, ..Outcome::refused(wait, reset) }
+        }
     }
 }
 
