@@ -10,7 +10,6 @@ mod flags;
 mod invalid;
 mod lease;
 mod leave;
-mod millis;
 mod name;
 pub(crate) mod plans;
 #[cfg(test)]
@@ -23,9 +22,11 @@ mod weighted;
 
 use std::time::Duration;
 
-use ratelimit_core::{Algorithm, MAX_TIERS, rules};
+use ratelimit_core::{
+    Algorithm, MAX_TIERS,
+    rules::{self, MAX_BLOCKS},
+};
 
-use self::millis::Millis;
 pub(crate) use self::{
     flags::Flags, name::PolicyName, tier::BucketRate, validation::CallFault, weighted::StateKind,
 };
@@ -64,8 +65,13 @@ pub struct Policy {
     count: u8,
     burst: Option<u32>,
     concurrency: Option<u32>,
-    concurrency_timeout: Millis,
-    lease: Millis,
+    concurrency_timeout: Option<Micros>,
+    lease: Option<Micros>,
+    /// The share in percent that calls leave of a bucket.
+    share: u8,
+    blocks: [Micros; MAX_BLOCKS],
+    /// The number of these lengths. Of further ones, one is counted, so that `validate` fails.
+    block_count: usize,
     zone: Option<&'static str>,
     flags: Flags,
 }
@@ -149,8 +155,11 @@ impl Policy {
             count: 0,
             burst: None,
             concurrency: None,
-            concurrency_timeout: Millis::UNSET,
-            lease: Millis::UNSET,
+            concurrency_timeout: None,
+            lease: None,
+            share: 0,
+            blocks: [Micros::ZERO; MAX_BLOCKS],
+            block_count: 0,
             zone: None,
             flags: Flags::of(algorithm),
         }
@@ -162,7 +171,7 @@ impl Policy {
     /// tokens.
     pub const fn tier(mut self, period: Duration, threshold: u32) -> Self {
         let count = self.count as usize;
-        if count < if self.has_block() { block::ROOM } else { MAX_TIERS } {
+        if count < MAX_TIERS {
             let tier = Tier::new(period, threshold);
             self.tiers[count] = tier;
             if self.longest_period.get() < tier.micros().get() {
@@ -221,7 +230,7 @@ impl Policy {
         let Tier { period, threshold, .. } = self.tiers[0];
         let is_valid = self.count == 1
             && self.concurrency.is_none()
-            && self.concurrency_timeout.is_unset()
+            && self.concurrency_timeout.is_none()
             && (self.zone.is_none() || self.is_calendar())
             && !self.has_block()
             && rules::is_valid_alone(
@@ -230,11 +239,14 @@ impl Policy {
                 (period, threshold as u64),
                 self.burst,
                 self.counts_rejected(),
-                self.lease.micros(),
+                match self.lease {
+                    Some(lease) => Some(lease.get()),
+                    None => None,
+                },
             );
         let is_simple = is_valid && self.state.is_plain();
         let flags = self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::SIMPLE, is_simple);
-        let flags = flags.with(Flags::LEASED, !self.lease.is_unset());
+        let flags = flags.with(Flags::LEASED, self.lease.is_some());
         self.flags = flags.with(Flags::BLOCKS, self.has_block());
         self
     }
@@ -267,7 +279,7 @@ impl Policy {
     /// Returns this policy with other tiers, at least one.
     pub(crate) fn with_tiers(self, tiers: &[Tier]) -> Self {
         let bare = Self {
-            tiers: self.tiers_without_windows(),
+            tiers: [Tier::NONE; MAX_TIERS],
             count: 0,
             longest_period: Micros::ZERO,
             largest_threshold: 0,
@@ -338,9 +350,11 @@ impl Policy {
     #[inline(never)]
     pub(crate) fn limits_as(&self, other: &Self) -> bool {
         let numbers = |it: &Self| (it.state, it.count, it.burst, it.counts_rejected());
-        let others = |it: &Self| (it.concurrency, it.concurrency_timeout, it.lease, it.zone);
+        let others = |it: &Self| (it.concurrency, it.concurrency_timeout, it.zone);
+        let of_lease = |it: &Self| (it.lease, it.share);
         numbers(self) == numbers(other)
             && others(self) == others(other)
+            && of_lease(self) == of_lease(other)
             && self.tiers() == other.tiers()
             && self.block_lengths().eq(other.block_lengths())
     }
@@ -370,7 +384,6 @@ impl Policy {
     #[inline]
     pub(crate) fn quota_of(&self, tier: Tier) -> u32 {
         match self.burst_of(tier) {
-            Some(burst) if self.lease == Millis::UNSET => burst,
             Some(burst) => burst - self.tokens_left(tier),
             None => tier.threshold(),
         }

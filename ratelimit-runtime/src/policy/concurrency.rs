@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::Algorithm;
 
-use super::{Policy, millis::Millis};
+use super::Policy;
 use crate::time::Micros;
 
 /// The timeout without [`Policy::concurrency_timeout`].
@@ -68,7 +68,7 @@ impl Policy {
 
     /// Returns this policy without a bound of calls in flight.
     pub(crate) const fn without_concurrency(mut self) -> Self {
-        (self.concurrency, self.concurrency_timeout) = (None, Millis::UNSET);
+        (self.concurrency, self.concurrency_timeout) = (None, None);
         self.checked()
     }
 
@@ -78,13 +78,13 @@ impl Policy {
     /// It matters on Redis alone. Permits of living processes are renewed there each third of the
     /// timeout, so that a call may take longer. In memory a permit ends with its process.
     pub const fn concurrency_timeout(mut self, timeout: Duration) -> Self {
-        self.concurrency_timeout = Millis::new(timeout);
+        self.concurrency_timeout = Some(Micros::whole_millis(timeout));
         self.checked()
     }
 
     /// Returns the time after which a permit that is not renewed is free.
     pub(crate) fn permit_timeout(&self) -> Micros {
-        self.concurrency_timeout.micros().map_or(DEFAULT_TIMEOUT, Micros::new)
+        self.concurrency_timeout.unwrap_or(DEFAULT_TIMEOUT)
     }
 
     /// Returns the calls of one caller that may be in flight at one time, if

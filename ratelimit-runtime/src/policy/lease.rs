@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::{Algorithm, rules};
 
-use super::{Policy, StateKind, Tier, millis::Millis};
+use super::{Policy, StateKind, Tier};
 use crate::time::Micros;
 
 impl Policy {
@@ -56,7 +56,7 @@ impl Policy {
     /// | [`Limiter::reset`](crate::Limiter::reset), or the key is deleted | leases of the process that resets end at once; others use theirs until their end |
     /// | an [override](crate::Overrides) changes the limit | each call asks Redis, which counts the units on lease as taken until the end of the lease |
     pub const fn lease(mut self, length: Duration) -> Self {
-        self.lease = Millis::new(length);
+        self.lease = Some(Micros::whole_millis(length));
         if matches!(self.algorithm(), Algorithm::SlidingWindow) {
             self.state = StateKind::WeightedWindow;
         }
@@ -66,8 +66,8 @@ impl Policy {
     /// Returns the length of a [lease](Self::lease), if the policy has one.
     #[must_use]
     pub const fn lease_length(&self) -> Option<Duration> {
-        match self.lease.micros() {
-            Some(micros) => Some(Duration::from_micros(micros)),
+        match self.lease {
+            Some(length) => Some(Duration::from_micros(length.get())),
             None => None,
         }
     }
@@ -75,15 +75,12 @@ impl Policy {
     /// Returns the length of a lease, if the policy has one.
     #[inline]
     pub(crate) const fn lease_micros(&self) -> Option<Micros> {
-        match self.lease.micros() {
-            Some(micros) => Some(Micros::new(micros)),
-            None => None,
-        }
+        self.lease
     }
 
     /// Returns this policy without its lease. It keeps its kind of state.
     pub(crate) const fn without_lease(mut self) -> Self {
-        self.lease = Millis::UNSET;
+        self.lease = None;
         self.checked()
     }
 

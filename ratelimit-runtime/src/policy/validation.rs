@@ -6,6 +6,7 @@ use ratelimit_core::{
 };
 
 use super::{Flags, InvalidPolicy, Policy, StateKind, Tier, TooLarge};
+use crate::time::Micros;
 
 /// The reason why a call can never be decided under its policy.
 pub(crate) enum CallFault {
@@ -88,7 +89,7 @@ impl Policy {
     fn surely_valid_cost(&self) -> u32 {
         let [tier, ..] = self.tiers;
         match self.state {
-            _ if !self.lease.is_unset() => 1,
+            _ if self.lease.is_some() => 1,
             StateKind::TokenBucket => self.written_bucket_size(tier),
             StateKind::SlidingWindow => {
                 u32::try_from(MAX_LOG_COST).map_or(1, |most| most.min(tier.threshold))
@@ -181,8 +182,8 @@ impl Policy {
             count_rejected: self.counts_rejected(),
             weighted: self.is_weighted(),
             concurrency: setting(self.concurrency.map(u64::from)),
-            concurrency_timeout: setting(self.concurrency_timeout.micros()),
-            lease: setting(self.lease.micros()),
+            concurrency_timeout: setting(self.concurrency_timeout.map(Micros::get)),
+            lease: setting(self.lease.map(Micros::get)),
             leave: Some(share.into()).filter(|share| *share > 0),
             zone: self.zone.is_some(),
             block: &self.block_drafts(),

@@ -138,7 +138,7 @@ impl LimitList {
     /// Adds policies that no function has: those of layers, and of checks by hand.
     #[must_use]
     pub fn with(mut self, policies: &[Policy]) -> Self {
-        let by_hand = |policy: &Policy| LimitText::of(&RegisteredPolicy::by_hand(*policy));
+        let by_hand = |policy: &Policy| LimitText::of(&RegisteredPolicy::by_hand(policy));
         self.0.extend(policies.iter().map(by_hand));
         self.0.sort();
         self
