@@ -256,7 +256,7 @@ impl<'a> PartWriter<'a> {
         if let Some(digest) = self.digest {
             self.parts.append(b"%sha256-");
             for byte in digest.finalize() {
-                let _ = write!(Bytes(self.parts), "{byte:02x}");
+                let _ = write!(self.parts, "{byte:02x}");
             }
         }
     }
@@ -268,16 +268,6 @@ impl Write for PartWriter<'_> {
             escape(piece, |escaped| self.parts.append(escaped));
             self.digest_when_over(MAX_PART);
         }
-        Ok(())
-    }
-}
-
-/// A formatter into bytes.
-struct Bytes<'a>(&'a mut InlineBytes);
-
-impl Write for Bytes<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.append(text.as_bytes());
         Ok(())
     }
 }
