@@ -123,10 +123,10 @@ impl Connection {
     }
 }
 
-async fn keep_connected(mut connector: Connector, state: watch::Sender<ConnectionState>) {
+async fn keep_connected(connector: Connector, state: watch::Sender<ConnectionState>) {
     let mut backoff = BACKOFF;
     loop {
-        let failure = match connect(&mut connector).await {
+        let failure = match connect(&connector).await {
             Ok(NewHandle { handle, driver, renewal }) => {
                 let since = Instant::now();
                 state.send_replace(ConnectionState::Ready(Arc::clone(&handle)));
@@ -190,13 +190,11 @@ async fn log_in(provider: &CredentialsProvider, handle: &Arc<Handle>) -> RedisRe
 }
 
 /// Connects on the runtime that made the limiter.
-async fn connect(connector: &mut Connector) -> RedisResult<NewHandle> {
+async fn connect(connector: &Connector) -> RedisResult<NewHandle> {
     let work = || {
-        let mut connector = connector.clone();
-        async move { (connector.connect().await, connector) }
+        let connector = connector.clone();
+        async move { connector.connect().await }
     };
     // On the heap: the future is large.
-    let (handle, changed) = Box::pin(connector.target.options.home.run(work)).await;
-    *connector = changed;
-    handle
+    Box::pin(connector.target.options.home.run(work)).await
 }

@@ -1,6 +1,11 @@
 //! Connecting to a server, or to the primary that Sentinels name.
 
-use std::{collections::HashMap, io, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use super::{
     credentials::Credentials,
@@ -32,7 +37,8 @@ pub(super) struct Connector {
     pub(super) target: Arc<Target>,
     /// The server; behind Sentinels, they are asked for it at each connect.
     address: ConnectionAddr,
-    protocol: Option<ProtocolVersion>,
+    /// The version of the protocol, once it is known.
+    protocol: Arc<OnceLock<ProtocolVersion>>,
     /// The longest reply, in bytes.
     max_reply: usize,
 }
@@ -44,7 +50,8 @@ impl Connector {
             Kind::Cluster => MAX_REPLY_OF_NODE,
             Kind::Single | Kind::Sentinel { .. } => MAX_REPLY,
         };
-        Self { target: Arc::clone(target), address, protocol: target.protocol, max_reply }
+        let protocol = Arc::new(target.protocol.map(OnceLock::from).unwrap_or_default());
+        Self { target: Arc::clone(target), address, protocol, max_reply }
     }
 
     /// Connects to the same server. A reply of more than this many bytes ends the connection.
@@ -53,34 +60,35 @@ impl Connector {
     }
 
     /// Connects, with RESP3 if the server has it and the URL names no version.
-    pub(super) async fn connect(&mut self) -> RedisResult<NewHandle> {
+    pub(super) async fn connect(&self) -> RedisResult<NewHandle> {
         let settings = self.target.servers[0].redis_settings();
         let login = match &self.target.options.credentials {
             Some(provider) => Some(provider.for_connect().await?),
             None => Credentials::in_url(settings.username(), settings.password()),
         };
-        let is_behind_sentinels = matches!(self.target.kind, Kind::Sentinel { .. });
-        if is_behind_sentinels {
-            self.address = self.find_primary().await?;
-        }
+        let primary = match self.target.kind {
+            Kind::Sentinel { .. } => Some(self.find_primary().await?),
+            Kind::Single | Kind::Cluster => None,
+        };
+        let address = primary.as_ref().unwrap_or(&self.address);
         let database = settings.db();
         let open = |protocol| {
             let mut commands = preparation(login.as_ref(), protocol, database);
-            commands.extend(is_behind_sentinels.then(|| redis::cmd("ROLE")));
-            self.open(&self.address, login.as_ref(), commands)
+            commands.extend(primary.as_ref().map(|_| redis::cmd("ROLE")));
+            self.open(address, login.as_ref(), commands)
         };
-        let (mut connection, role) = match self.protocol {
-            Some(protocol) => open(protocol).await?,
+        let (mut connection, role) = match self.protocol.get() {
+            Some(protocol) => open(*protocol).await?,
             None => match open(ProtocolVersion::RESP3).await {
                 Err(error) if may_lack_resp3(&error) => {
                     let opened = open(ProtocolVersion::RESP2).await?;
-                    self.protocol = Some(ProtocolVersion::RESP2);
+                    let _ = self.protocol.set(ProtocolVersion::RESP2);
                     opened
                 }
                 result => result?,
             },
         };
-        if is_behind_sentinels && !is_primary(&role) {
+        if primary.is_some() && !is_primary(&role) {
             return Err(not_found("the server that the Sentinels name is no primary"));
         }
         connection.renewal = login.and_then(|login| login.renewal());
