@@ -244,8 +244,7 @@ impl Policy {
                     None => None,
                 },
             );
-        let is_simple = is_valid && self.state.is_plain();
-        let flags = self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::SIMPLE, is_simple);
+        let flags = self.flags.with(Flags::VALID_ALONE, is_valid);
         let flags = flags.with(Flags::LEASED, self.lease.is_some());
         self.flags = flags.with(Flags::BLOCKS, self.has_block());
         self
@@ -255,7 +254,7 @@ impl Policy {
     /// [validation](Self::validate).
     #[inline]
     pub(crate) const fn is_simple(&self) -> bool {
-        self.flags.has(Flags::SIMPLE)
+        self.is_valid_alone() && self.state.is_plain()
     }
 
     /// Returns `true` if there is one tier and no `concurrency`, and no rule is broken.
