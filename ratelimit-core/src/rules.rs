@@ -76,6 +76,20 @@ pub struct Draft<'a> {
     pub block: &'a [Option<u64>],
 }
 
+impl Draft<'_> {
+    /// Returns `true` if the one bucket has a size of its own.
+    fn has_burst(&self) -> bool {
+        self.algorithm == Algorithm::TokenBucket && self.burst.is_explicit()
+    }
+
+    /// Returns the size of the bucket or those of the windows, as far as they are known and not 0.
+    fn quotas(&self) -> impl Iterator<Item = u64> {
+        let tiers = if self.has_burst() { &[] } else { self.tiers };
+        let burst = self.burst.number().filter(|_| self.has_burst());
+        burst.into_iter().chain(tiers.iter().filter_map(|it| it.threshold)).filter(|it| *it > 0)
+    }
+}
+
 /// A number that may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
@@ -88,6 +102,10 @@ pub enum Setting {
 impl Setting {
     fn is_explicit(self) -> bool {
         self != Self::Default
+    }
+
+    fn number(self) -> Option<u64> {
+        if let Self::Explicit(number) = self { number } else { None }
     }
 }
 
@@ -340,24 +358,14 @@ fn cost_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
     if cost == 0 {
         return Some(PolicyFault::CostZero);
     }
-    match draft.burst {
-        Setting::Explicit(burst) if draft.algorithm == Algorithm::TokenBucket => {
-            match burst.filter(|burst| (1..cost).contains(burst)) {
-                Some(burst) => Some(PolicyFault::CostOverBurst { cost, burst }),
-                None => lease::cost_fault(draft, cost),
-            }
+    let is_log = draft.algorithm == Algorithm::SlidingWindow && !draft.weighted;
+    match draft.quotas().filter(|quota| *quota < cost).min() {
+        Some(burst) if draft.has_burst() => Some(PolicyFault::CostOverBurst { cost, burst }),
+        Some(threshold) => Some(PolicyFault::CostOverThreshold { cost, threshold }),
+        None if is_log && cost > MAX_LOG_COST => {
+            Some(PolicyFault::CostTooLarge { cost, largest: MAX_LOG_COST })
         }
-        _ => {
-            let thresholds = draft.tiers.iter().filter_map(|tier| tier.threshold);
-            let is_log = draft.algorithm == Algorithm::SlidingWindow && !draft.weighted;
-            match thresholds.filter(|it| (1..cost).contains(it)).min() {
-                Some(threshold) => Some(PolicyFault::CostOverThreshold { cost, threshold }),
-                None if is_log && cost > MAX_LOG_COST => {
-                    Some(PolicyFault::CostTooLarge { cost, largest: MAX_LOG_COST })
-                }
-                None => lease::cost_fault(draft, cost),
-            }
-        }
+        None => lease::cost_fault(draft, cost),
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) const fn bucket_fault(lease: u64, tier: (u64, u64), burst: u64) -> Op
 
 /// Returns the rule that a cost breaks which fits the bucket, and not what it holds under a lease.
 pub(super) fn cost_fault(draft: &Draft<'_>, cost: u64) -> Option<PolicyFault> {
-    let Setting::Explicit(Some(lease)) = draft.lease else { return None };
+    let lease = draft.lease.number()?;
     let held = buckets(draft).map(|(tier, burst)| burst.saturating_sub(refilled(tier, lease)));
     let largest = held.min().filter(|largest| (1..cost).contains(largest))?;
     Some(PolicyFault::CostOverLeasedBucket { cost, largest })
@@ -54,15 +54,11 @@ pub(super) fn cost_fault(draft: &Draft<'_>, cost: u64) -> Option<PolicyFault> {
 
 /// Returns the tiers and sizes of a policy's buckets, as far as they are known.
 fn buckets(draft: &Draft<'_>) -> impl Iterator<Item = ((u64, u64), u64)> {
-    let Draft { algorithm, tiers, burst, .. } = *draft;
-    let tiers = if algorithm == Algorithm::TokenBucket { tiers } else { &[] };
-    tiers.iter().filter_map(move |tier| {
+    let tiers = if draft.algorithm == Algorithm::TokenBucket { draft.tiers } else { &[] };
+    tiers.iter().filter_map(|tier| {
         let tier = tier.known()?;
-        let size = match burst {
-            Setting::Default => Some(tier.1),
-            Setting::Explicit(burst) => burst,
-        };
-        Some((tier, size.filter(|size| *size > 0)?))
+        let size = if draft.burst.is_explicit() { draft.burst.number()? } else { tier.1 };
+        (size > 0).then_some((tier, size))
     })
 }
 
