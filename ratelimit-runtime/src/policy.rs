@@ -373,11 +373,6 @@ impl Policy {
         self.largest_threshold
     }
 
-    /// Returns the rate and size of this tier as a token bucket.
-    pub(crate) fn bucket(&self, tier: Tier) -> BucketRate {
-        tier.bucket(self.bucket_size(tier))
-    }
-
     /// Returns the units of this tier's full quota: the tokens of a full bucket without those that are left to
     /// others, or the threshold.
     #[inline]
@@ -386,17 +381,5 @@ impl Policy {
             Some(burst) => burst - self.tokens_left(tier),
             None => tier.threshold(),
         }
-    }
-
-    /// Returns the tokens of a full bucket of this tier, if the policy has buckets.
-    #[inline]
-    pub(crate) fn burst_of(&self, tier: Tier) -> Option<u32> {
-        matches!(self.state, StateKind::TokenBucket).then(|| self.bucket_size(tier))
-    }
-
-    /// Returns the tokens of a full bucket of this tier, without regard to a lease.
-    #[inline]
-    pub(crate) fn written_bucket_size(&self, tier: Tier) -> u32 {
-        self.burst.unwrap_or(tier.threshold())
     }
 }

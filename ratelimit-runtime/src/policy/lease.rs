@@ -1,10 +1,10 @@
-//! The part of a policy that lets processes reserve units.
+//! The part of a policy that lets processes reserve units, and the buckets that are smaller by it.
 
 use std::time::Duration;
 
 use ratelimit_core::{Algorithm, rules};
 
-use super::{Policy, StateKind, Tier};
+use super::{BucketRate, Policy, StateKind, Tier};
 use crate::time::Micros;
 
 impl Policy {
@@ -89,6 +89,23 @@ impl Policy {
     pub(crate) fn units_of_lease(&self) -> Option<u64> {
         let lease = self.lease_micros()?;
         self.tiers().iter().map(|tier| tier.refilled(lease)).min()
+    }
+
+    /// Returns the rate and size of this tier as a token bucket.
+    pub(crate) fn bucket(&self, tier: Tier) -> BucketRate {
+        tier.bucket(self.bucket_size(tier))
+    }
+
+    /// Returns the tokens of a full bucket of this tier, if the policy has buckets.
+    #[inline]
+    pub(crate) fn burst_of(&self, tier: Tier) -> Option<u32> {
+        matches!(self.state, StateKind::TokenBucket).then(|| self.bucket_size(tier))
+    }
+
+    /// Returns the tokens of a full bucket of this tier, without regard to a lease.
+    #[inline]
+    pub(crate) fn written_bucket_size(&self, tier: Tier) -> u32 {
+        self.burst.unwrap_or(tier.threshold())
     }
 
     /// Returns the tokens of a full bucket of this tier, as far as calls under the policy may take
