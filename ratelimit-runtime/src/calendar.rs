@@ -2,15 +2,41 @@
 //!
 //! Floor 1: pure. It is the one place that knows the feature `calendar` and its crate.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    num::NonZeroU16,
+    time::{Duration, SystemTime},
+};
 
-#[cfg(feature = "calendar")]
 use parking_lot::Mutex;
 use ratelimit_core::CalendarUnit;
 
 /// Four boundaries around a time: the starts of the previous window, of the present one and of the next, and
 /// the end of that.
 pub(crate) type Windows = [u64; 4];
+
+/// A time zone, by its number in this process: a charge carries two bytes instead of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Zone(NonZeroU16);
+
+/// The zones that have been charged under. A program has few.
+static ZONES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+
+impl Zone {
+    /// Returns `None` after 65 535 zones, of which the database has fewer than 1 000.
+    #[cold]
+    pub(crate) fn new(name: &'static str) -> Option<Self> {
+        let mut zones = ZONES.lock();
+        let index = zones.iter().position(|it| *it == name).unwrap_or_else(|| {
+            zones.push(name);
+            zones.len() - 1
+        });
+        NonZeroU16::new(u16::try_from(index + 1).ok()?).map(Self)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        ZONES.lock()[usize::from(self.0.get()) - 1]
+    }
+}
 
 /// Returns the system's time.
 pub(crate) fn now() -> u64 {

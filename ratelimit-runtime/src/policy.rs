@@ -350,12 +350,11 @@ impl Policy {
     pub(crate) fn limits_as(&self, other: &Self) -> bool {
         let numbers = |it: &Self| (it.state, it.count, it.burst, it.counts_rejected());
         let others = |it: &Self| (it.concurrency, it.concurrency_timeout, it.zone);
-        let of_lease = |it: &Self| (it.lease, it.share);
         numbers(self) == numbers(other)
+            && (self.lease, self.share) == (other.lease, other.share)
             && others(self) == others(other)
-            && of_lease(self) == of_lease(other)
             && self.tiers() == other.tiers()
-            && self.block_lengths().eq(other.block_lengths())
+            && self.block_lengths() == other.block_lengths()
     }
 
     /// Returns the longest period of the tiers.

@@ -15,6 +15,7 @@ pub(crate) use self::{
 };
 
 use crate::{
+    calendar::Zone,
     policy::{Policy, PolicyName, StateKind, Tier},
     time::{Micros, Timestamp},
 };
@@ -87,7 +88,7 @@ pub(crate) struct Settle {
     pub(crate) tier: Tier,
     pub(crate) burst: Option<u32>,
     /// The zone of windows of the calendar.
-    pub(crate) zone: Option<&'static str>,
+    pub(crate) zone: Option<Zone>,
     /// The time from the charge until the full quota is back, without other calls.
     pub(crate) reset_after: Micros,
 }
@@ -127,7 +128,7 @@ impl Settle {
     pub(crate) fn policy(self, name: PolicyName) -> Policy {
         let Self { state, tier, burst, zone, .. } = self;
         let policy = state.policy(name.text(), tier);
-        let policy = zone.map_or(policy, |zone| policy.zone(zone));
+        let policy = zone.map_or(policy, |zone| policy.zone(zone.name()));
         burst.map_or(policy, |burst| policy.burst(burst))
     }
 
@@ -136,7 +137,7 @@ impl Settle {
     pub(crate) fn of_one_tier(policy: &Policy, from: u32, to: u32, mark: Mark) -> Self {
         let (state, tier) = (policy.state(), policy.tiers()[0]);
         let (burst, reset_after) = (policy.burst_size(), policy.longest_period());
-        let zone = policy.time_zone();
+        let zone = policy.time_zone().and_then(Zone::new);
         Self { state, from, to, mark, id: None, number: 0, tier, burst, zone, reset_after }
     }
 }

@@ -4,6 +4,7 @@ use std::{mem, sync::Arc};
 
 use super::{Decision, limiters::LimiterId};
 use crate::{
+    calendar::Zone,
     caller::Caller,
     policy::{StateKind, Tier},
     request::{Mark, Outcome, Request, Settle, next_id},
@@ -19,7 +20,7 @@ pub(crate) struct Receipt {
     /// The explicit burst of the policy, 0 without one.
     pub(super) burst: u32,
     /// The zone of windows of the calendar.
-    pub(super) zone: Option<&'static str>,
+    pub(super) zone: Option<Zone>,
     pub(super) limiter: LimiterId,
     pub(super) id: Option<u64>,
     pub(super) mark: Mark,
@@ -120,7 +121,7 @@ impl Receipt {
         let mark = outcome.mark;
         let (state, burst) = (policy.state(), policy.burst_size().unwrap_or(0));
         let (caller, settlement) = (caller.clone(), Settlement::default());
-        let zone = policy.time_zone();
+        let zone = policy.time_zone().and_then(Zone::new);
         Self { caller, state, cost, burst, zone, limiter, id, mark, settlement }
     }
 

@@ -64,17 +64,17 @@ impl Policy {
 
     /// Returns the lengths for which [`block`](Self::block) shuts callers out.
     pub fn blocks(&self) -> impl Iterator<Item = Duration> {
-        self.block_lengths().map(Duration::from)
+        self.block_lengths().iter().map(|it| Duration::from(*it))
     }
 
     /// Returns the lengths of blocks.
-    pub(crate) fn block_lengths(&self) -> impl Iterator<Item = Micros> {
-        self.blocks.into_iter().take(self.block_count)
+    pub(crate) fn block_lengths(&self) -> &[Micros] {
+        &self.blocks[..self.block_count.min(MAX_BLOCKS)]
     }
 
     /// Returns the lengths for the rules, with one more if there are too many.
     pub(super) fn block_drafts(&self) -> Vec<Option<u64>> {
-        let mut lengths: Vec<_> = self.block_lengths().map(|it| Some(it.get())).collect();
+        let mut lengths: Vec<_> = self.block_lengths().iter().map(|it| Some(it.get())).collect();
         if self.block_count > MAX_BLOCKS {
             lengths.push(None);
         }

@@ -200,7 +200,7 @@ impl LimitText {
         if let Some(lease) = policy.lease_micros() {
             properties.push(format!("lease: {}", value(lease.get(), time(lease))));
         }
-        let blocks: Vec<_> = policy.block_lengths().map(time).collect();
+        let blocks: Vec<_> = policy.block_lengths().iter().copied().map(time).collect();
         if !blocks.is_empty() {
             properties.push(format!("block: {}", blocks.join(", ")));
         }

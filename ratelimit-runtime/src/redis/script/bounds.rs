@@ -22,7 +22,7 @@ impl ScriptCall<'_> {
         };
         let turns = if policy.state().is_log_of_units() { 0 } else { LONGEST_TURN };
         let longest = fills.saturating_mul(2).saturating_add(turns);
-        policy.block_lengths().fold(Micros::new(longest), Micros::max)
+        policy.block_lengths().iter().copied().fold(Micros::new(longest), Micros::max)
     }
 
     /// Returns the longest time until the call's own turn.

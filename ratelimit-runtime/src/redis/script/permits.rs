@@ -68,7 +68,7 @@ impl ScriptGate {
         if policy.has_block() {
             command.arg(key.companion(BLOCK));
             let all = policy.block_lengths();
-            lengths = all.map(|it| it.get().to_string()).collect::<Vec<_>>().join(" ");
+            lengths = all.iter().map(|it| it.get().to_string()).collect::<Vec<_>>().join(" ");
         }
         let permits = policy.max_concurrency().unwrap_or_default();
         command.arg(id).arg(permits).arg(policy.permit_timeout().get()).arg(word).arg(lengths)
