@@ -47,6 +47,7 @@ impl Policy {
     /// # }
     /// ```
     pub const fn block(mut self, lengths: &[Duration]) -> Self {
+        self.blocks = [Micros::ZERO; MAX_BLOCKS];
         let mut count = 0;
         while count < lengths.len() && count < MAX_BLOCKS {
             self.blocks[count] = Micros::whole_millis(lengths[count]);

@@ -30,6 +30,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 
 pub(super) struct Cluster {
     map: Arc<SlotMap>,
+    /// Refreshes the map until this is dropped.
     _task: JoinSet<()>,
 }
 

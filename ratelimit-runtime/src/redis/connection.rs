@@ -43,6 +43,7 @@ const MIN_LIFETIME: Duration = BACKOFF.longest;
 
 pub(super) struct Connection {
     state: watch::Receiver<ConnectionState>,
+    /// Keeps the connection until this is dropped.
     _task: JoinSet<()>,
 }
 

@@ -7,6 +7,12 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::select_ok;
+use redis::{
+    Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, RedisResult, Value,
+    from_redis_value,
+};
+
 use super::{
     credentials::Credentials,
     dial::dial,
@@ -15,11 +21,6 @@ use super::{
     handle::{Handle, NewHandle},
     secrets::Secrets,
     target::{Kind, Target, beside},
-};
-use futures_util::future::select_ok;
-use redis::{
-    Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, RedisResult, Value,
-    from_redis_value,
 };
 
 /// The timeout of connecting to a server, with name resolution and handshake.
