@@ -82,7 +82,6 @@ pub struct LimitUsage {
 
 impl LimitUsage {
     /// Returns the effective policy: overrides apply.
-    #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use ratelimit_core::rules;
+use ratelimit_core::PolicyFault;
 
 use super::{Enforcement, Fault};
 use crate::policy::{Policy, Tier};
@@ -223,7 +223,7 @@ impl Override {
             _ => *declared,
         };
         if policy.calendar_unit() != declared.calendar_unit() {
-            return Err(Fault::Policy(rules::calendar_violation("period")));
+            return Err(Fault::Policy(PolicyFault::CalendarWith { argument: "period" }));
         }
         if let Some(burst) = burst {
             policy = policy.burst(*burst);

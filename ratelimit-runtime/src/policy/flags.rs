@@ -26,16 +26,13 @@ impl Flags {
     pub(super) const COUNT_REJECTED: Flag = Flag(1);
     /// There is one tier and no `concurrency`, and no rule is broken.
     pub(super) const VALID_ALONE: Flag = Flag(1 << 1);
-    /// Besides, nothing is weighted, and there is no lease.
-    pub(super) const SIMPLE: Flag = Flag(1 << 2);
-
     /// There is a lease.
-    pub(super) const LEASED: Flag = Flag(1 << 3);
+    pub(super) const LEASED: Flag = Flag(1 << 2);
     /// Callers are shut out who exceed the limit.
-    pub(super) const BLOCKS: Flag = Flag(1 << 4);
+    pub(super) const BLOCKS: Flag = Flag(1 << 3);
 
     /// The lowest bit of the unit.
-    const UNIT: u32 = 5;
+    const UNIT: u32 = 4;
 
     pub(super) const fn of(algorithm: Algorithm) -> Self {
         Self { bits: 0, algorithm, plan: [0; 2] }

@@ -50,7 +50,6 @@ impl Policy {
     ///     .quota_unit(QuotaUnit::Tokens);
     /// assert_eq!(TOKENS.unit(), QuotaUnit::Tokens);
     /// ```
-    #[must_use]
     pub const fn quota_unit(mut self, unit: QuotaUnit) -> Self {
         self.flags = self.flags.with_unit(unit);
         self

@@ -149,7 +149,7 @@ impl LimitList {
     /// Adds policies that no function has: those of layers, and of checks by hand.
     #[must_use]
     pub fn with(mut self, policies: &[Policy]) -> Self {
-        let by_hand = |policy: &Policy| LimitText::of(&RegisteredPolicy::by_hand(*policy));
+        let by_hand = |policy: &Policy| LimitText::of(&RegisteredPolicy::by_hand(policy));
         self.0.extend(policies.iter().map(by_hand));
         self.0.sort();
         self
@@ -211,7 +211,7 @@ impl LimitText {
         if let Some(lease) = policy.lease_micros() {
             properties.push(format!("lease: {}", value(lease.get(), time(lease))));
         }
-        let blocks: Vec<_> = policy.block_lengths().map(time).collect();
+        let blocks: Vec<_> = policy.block_lengths().iter().copied().map(time).collect();
         if !blocks.is_empty() {
             properties.push(format!("block: {}", blocks.join(", ")));
         }
