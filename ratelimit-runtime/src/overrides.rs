@@ -56,7 +56,7 @@ use self::{
     snapshot::Snapshot,
 };
 pub(crate) use self::{candidate::Candidate, effective::Effective, error::Fault, layer::Layer};
-use crate::{key::Caller, policy::Policy};
+use crate::{key::Caller, policy::Policy, registry};
 
 /// The overrides of a limiter: policies and enforcement that replace those in the source while the
 /// program runs.
@@ -184,6 +184,17 @@ impl Overrides {
         }
     }
 
+    /// Returns the signed override, if the policies of all callsites obey the rules under it.
+    fn validated(
+        &self,
+        limit: &str,
+        caller: Option<&str>,
+        what: Override,
+    ) -> Result<Override, OverrideError> {
+        validate::against(&registry::policies(), limit, caller, &what)?;
+        Ok(self.signed(what))
+    }
+
     /// Overrides the limit of this name in this process, in place of an earlier `set`. Under the name `*` it is
     /// the [global enforcement](Self::enforce), which may have an end.
     ///
@@ -195,8 +206,7 @@ impl Overrides {
     /// [`OverrideError`] if the policy of a callsite of this name would break a rule. The earlier
     /// override stays in effect.
     pub fn set(&self, name: &str, what: Override) -> Result<(), OverrideError> {
-        validate::named(name, &what)?;
-        let what = self.signed(what);
+        let what = self.validated(name, None, what)?;
         self.change(self.own_source(), |layer| layer.set(name, None, Some(what)));
         Ok(())
     }

@@ -49,13 +49,16 @@ pub(super) fn parse(text: &str, identities: &Identities) -> Result<Layer, Fault>
         toml::from_str(text).map_err(|error| unreadable(placed(text, &error)))?
     };
     let Document { enforcement, limits, callers } = document;
-    let mut layer = Layer { limits, ..Layer::default() };
+    let mut layer = Layer::default();
+    for (limit, what) in limits {
+        layer.set(&limit, None, Some(what));
+    }
     if let Some(enforcement) = enforcement {
         layer.enforce(enforcement);
     }
     for CallerItem { limit, caller: CallerParts(caller), what } in callers {
-        let caller = identities.text(&caller);
-        layer.callers.insert(limit.as_deref().unwrap_or(ALL_LIMITS), caller, what.into());
+        let (limit, caller) = (limit.as_deref().unwrap_or(ALL_LIMITS), identities.text(&caller));
+        layer.set(limit, Some(&caller), Some(what.into()));
     }
     Ok(layer)
 }

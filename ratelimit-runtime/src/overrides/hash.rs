@@ -18,13 +18,15 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use self::{
-    fields::{ALL_FIELD, HashKind, REVISION},
+    fields::{HashKind, REVISION},
     follower::follow,
     status::STATUS_KEY,
 };
 use super::{
     Enforcement, Fault, Override, OverrideError, OverrideProblem, OverrideSource, Overrides,
-    Shared, callers::random, fleet::STARTED,
+    Shared,
+    callers::{ALL_LIMITS, random},
+    fleet::STARTED,
 };
 use crate::{
     error::UnavailableReason,
@@ -70,6 +72,11 @@ enum HashState {
 }
 
 impl FleetHashes {
+    /// Returns the hash of limits, or that of callers.
+    fn of(&self, caller: Option<&str>) -> &FleetHash {
+        if caller.is_some() { &self.callers } else { &self.limits }
+    }
+
     /// Returns the problems of the latest polls.
     pub(super) fn problems(&self) -> impl Iterator<Item = OverrideProblem> {
         [&self.limits, &self.callers].into_iter().filter_map(|hash| match *hash.state.lock() {
@@ -111,7 +118,7 @@ impl FleetHash {
         match self.kind {
             // There is always a field, and this one changes nothing.
             HashKind::Limits if is_lost && fields.is_empty() => {
-                fields.push((ALL_FIELD.to_owned(), Enforcement::On.as_str().to_owned()));
+                fields.push((ALL_LIMITS.to_owned(), Enforcement::On.as_str().to_owned()));
             }
             HashKind::Callers => {
                 let revision = format!("{:016x}", random());
