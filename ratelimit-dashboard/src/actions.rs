@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::{Extension, body::Bytes, extract::State, http::StatusCode, response::Response};
 use ratelimit_runtime::{Algorithm, Enforcement, Override, OverrideError, Policy};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::{Map, Value};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Value, json};
 
-use crate::{ActionError, Dashboard, access::Viewer, acting::Scope, json};
+use crate::{ActionError, Dashboard, access::Viewer, acting::Scope, reply};
 
 /// The fields of an override that replace values of the policy.
 const VALUES: [&str; 5] = ["period", "threshold", "tiers", "burst", "concurrency"];
@@ -79,12 +79,6 @@ struct SetGlobalEnforcement {
     enforcement: Option<Enforcement>,
     scope: Option<Scope>,
     until: Option<String>,
-}
-
-/// The result of an action, as text for the operator.
-#[derive(Serialize)]
-struct ActionDone {
-    done: String,
 }
 
 /// A change of the fields of an override, as the operator has made it.
@@ -248,7 +242,7 @@ impl Dashboard {
         let sources = acting.overrides.by_source(limit).into_iter();
         let other = sources.map(|(source, _)| source).find(|source| *source != target);
         let place = acting.scope_name();
-        Ok(answer(match (removes, was_none, other) {
+        Ok(answer(&match (removes, was_none, other) {
             (true, true, None) => format!("there was no override in {place}"),
             (true, true, Some(other)) => {
                 format!("there was no override in {place}; {other} has one")
@@ -330,8 +324,8 @@ pub(super) fn validate(
 }
 
 /// Answers an action in words.
-pub(super) fn answer(done: String) -> Response {
-    json(&ActionDone { done })
+pub(super) fn answer(done: &str) -> Response {
+    reply(&json!({ "done": done }))
 }
 
 pub(super) fn unknown() -> ActionError {

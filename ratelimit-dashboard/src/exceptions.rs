@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use axum::{Extension, body::Bytes, extract::State, http::StatusCode, response::Response};
 use ratelimit_runtime::{Caller, CallerOverride, Override};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
 use crate::{
     ActionError, Dashboard,
@@ -15,7 +15,7 @@ use crate::{
     acting::{Acting, Scope},
     actions::{self, ALL_LIMITS, answer, parse, refused},
     callers::CallerPart,
-    json,
+    reply,
 };
 
 /// The number of callers that a list has at most.
@@ -48,23 +48,6 @@ struct Search {
     limit: String,
     /// A part of a caller as it is listed.
     find: String,
-}
-
-#[derive(Serialize)]
-struct ExceptionList {
-    callers: Vec<ExceptionView>,
-    /// The number of callers that were found.
-    found: usize,
-}
-
-#[derive(Serialize)]
-struct ExceptionView {
-    limit: String,
-    caller: String,
-    by: String,
-    /// None if it is ended where it is written.
-    scope: Option<Scope>,
-    what: Override,
 }
 
 pub(super) async fn set(
@@ -114,19 +97,22 @@ pub(super) async fn list(
     let names = [known.name, known.policy.name(), ALL_LIMITS];
     let plans = names.into_iter().skip(usize::from(names[0] == names[1]));
     let listed = plans.map(|limit| {
-        let view = move |it: CallerOverride| ExceptionView {
-            limit: limit.to_owned(),
-            caller: it.text().into_owned(),
-            by: it.source.to_string(),
-            scope: Scope::of(it.source),
-            what: it.what,
+        let view = move |it: CallerOverride| {
+            json!({
+                "limit": limit,
+                "caller": it.text(),
+                "by": it.source.to_string(),
+                // None if it is ended where it is written.
+                "scope": Scope::of(it.source),
+                "what": it.what,
+            })
         };
         overrides.search_for(limit, &find).into_iter().map(view)
     });
     let mut callers: Vec<_> = listed.into_iter().flatten().collect();
     let found = callers.len();
     callers.truncate(LISTED);
-    Ok(json(&ExceptionList { callers, found }))
+    Ok(reply(&json!({ "callers": callers, "found": found })))
 }
 
 impl Acting {
@@ -141,6 +127,6 @@ impl Acting {
         self.write(limit, Some(caller), what).await.map_err(|why| refused(&why))?;
         let target = self.source();
         tracing::info!(policy = limit, action, %target, "an operator acted on a rate limit");
-        Ok(answer(self.place()))
+        Ok(answer(&self.place()))
     }
 }

@@ -3,10 +3,11 @@
 use std::{cmp::Reverse, sync::Arc};
 
 use axum::{body::Bytes, extract::State, http::StatusCode, response::Response};
-use ratelimit_runtime::{Caller, FleetCaller, IntoCaller, RefusedCaller, stats::TimeWindow};
-use serde::{Deserialize, Serialize};
+use ratelimit_runtime::{Caller, FleetCaller, IntoCaller, stats::TimeWindow};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-use crate::{ActionError, Dashboard, actions, callers::CallerPart, json};
+use crate::{ActionError, Dashboard, actions, callers::CallerPart, reply};
 
 /// The number of callers that a list has at most.
 const LISTED: usize = 12;
@@ -29,32 +30,6 @@ enum WindowName {
     Hour,
 }
 
-#[derive(Serialize)]
-struct RefusedView {
-    callers: Vec<RefusedCallerView>,
-    /// The number of callers that are known.
-    found: usize,
-}
-
-#[derive(Serialize)]
-struct RefusedCallerView {
-    name: Option<String>,
-    calls: u64,
-    at_most_wrong: u64,
-}
-
-impl RefusedCallerView {
-    fn of_process(it: &RefusedCaller) -> Self {
-        let (name, at_most_wrong) = (it.name().map(str::to_owned), it.at_most_wrong());
-        Self { name, calls: it.calls(), at_most_wrong }
-    }
-
-    fn of_fleet(it: &FleetCaller, window: TimeWindow) -> Self {
-        let calls = it.refused_within[window as usize];
-        Self { name: Some(it.name().to_owned()), calls, at_most_wrong: 0 }
-    }
-}
-
 pub(super) async fn list(
     State(dashboard): State<Arc<Dashboard>>,
     body: Bytes,
@@ -66,18 +41,21 @@ pub(super) async fn list(
         WindowName::TenMinutes => TimeWindow::TenMinutes,
         WindowName::Hour => TimeWindow::Hour,
     };
-    let mut callers: Vec<_> = if is_fleet {
-        let refused = dashboard.refused_by_fleet(known.name).await?;
-        refused.iter().map(|it| RefusedCallerView::of_fleet(it, window)).collect()
+    // The name, the calls, and the number by which they may be too many.
+    let mut callers: Vec<(Option<String>, u64, u64)> = if is_fleet {
+        let refused = dashboard.refused_by_fleet(known.name).await?.into_iter();
+        let calls = |it: &FleetCaller| it.refused_within[window as usize];
+        refused.map(|it| (Some(it.name().to_owned()), calls(&it), 0)).collect()
     } else {
-        let refused = dashboard.limiter.refused_callers(known.name, window);
-        refused.iter().map(RefusedCallerView::of_process).collect()
+        let refused = dashboard.limiter.refused_callers(known.name, window).into_iter();
+        refused.map(|it| (it.name().map(str::to_owned), it.calls(), it.at_most_wrong())).collect()
     };
-    callers.retain(|it| it.calls > 0);
-    callers.sort_by_key(|it| Reverse(it.calls));
-    let found = callers.len();
-    callers.truncate(LISTED);
-    Ok(json(&RefusedView { callers, found }))
+    callers.retain(|(_, calls, _)| *calls > 0);
+    callers.sort_by_key(|(_, calls, _)| Reverse(*calls));
+    let listed = callers.iter().take(LISTED).map(|(name, calls, at_most_wrong)| {
+        json!({ "name": name, "calls": calls, "at_most_wrong": at_most_wrong })
+    });
+    Ok(reply(&json!({ "callers": listed.collect::<Value>(), "found": callers.len() })))
 }
 
 impl Dashboard {
