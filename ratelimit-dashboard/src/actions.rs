@@ -1,13 +1,16 @@
 //! Actions of operators on limits: enforcement and values, of one limit or of all.
 
-use std::sync::Arc;
-
-use axum::{Extension, body::Bytes, extract::State, http::StatusCode, response::Response};
+use axum::{http::StatusCode, response::Response};
 use ratelimit_runtime::{Algorithm, Enforcement, Override, OverrideError, Policy};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{ActionError, Dashboard, access::Viewer, acting::Scope, reply};
+use crate::{
+    ActionError, Answer, Dashboard,
+    access::Viewer,
+    acting::{Action, Scope},
+    reply,
+};
 
 /// The fields of an override that replace values of the policy.
 const VALUES: [&str; 5] = ["period", "threshold", "tiers", "burst", "concurrency"];
@@ -29,7 +32,7 @@ const NEVER: &str = "never";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SetEnforcement {
+pub(super) struct SetEnforcement {
     limit: String,
     /// The declared one if none.
     enforcement: Option<Enforcement>,
@@ -43,7 +46,7 @@ struct SetEnforcement {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SetLimits {
+pub(super) struct SetLimits {
     limit: String,
     /// Fields as in documents of overrides; the declared values if there are none.
     numbers: Map<String, Value>,
@@ -56,14 +59,14 @@ struct SetLimits {
 /// An action on a limit that takes no value.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OnLimit {
+pub(super) struct OnLimit {
     limit: String,
     scope: Option<Scope>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SetCandidate {
+pub(super) struct SetCandidate {
     limit: String,
     /// The numbers to be tried; none to end the trial.
     numbers: Option<Map<String, Value>>,
@@ -75,7 +78,7 @@ struct SetCandidate {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SetGlobalEnforcement {
+pub(super) struct SetGlobalEnforcement {
     enforcement: Option<Enforcement>,
     scope: Option<Scope>,
     until: Option<String>,
@@ -86,7 +89,7 @@ struct Edit<'a> {
     /// The limit, or all of them.
     limit: &'a str,
     /// The change in words, for the log.
-    action: &'a str,
+    words: &'a str,
     /// The fields that the action sets or removes.
     fields: &'a [&'a str],
     scope: Option<Scope>,
@@ -94,38 +97,24 @@ struct Edit<'a> {
     ends_whole: bool,
 }
 
-/// Parses the body of a request.
-pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ActionError> {
-    serde_json::from_slice(body)
-        .map_err(|error| ActionError::new(StatusCode::BAD_REQUEST, error.to_string()))
-}
-
-pub(super) async fn set_enforcement(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let SetEnforcement { limit, enforcement, scope, until, ends_whole } = parse(&body)?;
+pub(super) async fn set_enforcement(action: Action<SetEnforcement>) -> Answer {
+    let SetEnforcement { limit, enforcement, scope, until, ends_whole } = action.body;
     let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
-    let action = format!("enforcement {}", word(enforcement));
-    let edit = Edit { limit, action: &action, fields: &ENFORCEMENT, scope, until, ends_whole };
+    let words = format!("enforcement {}", word(enforcement));
+    let edit = Edit { limit, words: &words, fields: &ENFORCEMENT, scope, until, ends_whole };
     let change = |fields: &mut Map<String, Value>| enforce(fields, enforcement);
-    dashboard.change(&viewer, edit, change).await
+    action.dashboard.change(&action.viewer, edit, change).await
 }
 
-pub(super) async fn set_limits(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let SetLimits { limit, numbers, scope, until, ends_whole } = parse(&body)?;
+pub(super) async fn set_limits(action: Action<SetLimits>) -> Answer {
+    let SetLimits { limit, numbers, scope, until, ends_whole } = action.body;
     if let Some(other) = numbers.keys().find(|name| !VALUES.contains(&name.as_str())) {
         let why = format!("`{other}` is none of {}", VALUES.join(", "));
         return Err(ActionError::new(StatusCode::BAD_REQUEST, why));
     }
     let known = Dashboard::find(&limit).ok_or_else(unknown)?;
     validate(&numbers, Some(&known.policy))?;
-    let action = if numbers.is_empty() {
+    let words = if numbers.is_empty() {
         "numbers as in the code".to_owned()
     } else {
         format!("numbers {}", Value::Object(numbers.clone()))
@@ -135,18 +124,14 @@ pub(super) async fn set_limits(
         fields.extend(numbers);
     };
     let limit = known.name;
-    let edit = Edit { limit, action: &action, fields: &VALUES, scope, until, ends_whole };
-    dashboard.change(&viewer, edit, change).await
+    let edit = Edit { limit, words: &words, fields: &VALUES, scope, until, ends_whole };
+    action.dashboard.change(&action.viewer, edit, change).await
 }
 
-pub(super) async fn set_candidate(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let SetCandidate { limit, numbers, scope, until, ends_whole } = parse(&body)?;
+pub(super) async fn set_candidate(action: Action<SetCandidate>) -> Answer {
+    let SetCandidate { limit, numbers, scope, until, ends_whole } = action.body;
     let known = Dashboard::find(&limit).ok_or_else(unknown)?;
-    let action = match &numbers {
+    let words = match &numbers {
         None => "candidate ended".to_owned(),
         Some(numbers) => {
             validate(numbers, Some(&known.policy))?;
@@ -158,66 +143,51 @@ pub(super) async fn set_candidate(
         fields.extend(numbers.map(|numbers| (CANDIDATE.to_owned(), numbers.into())));
     };
     let (limit, fields) = (known.name, &[CANDIDATE][..]);
-    let edit = Edit { limit, action: &action, fields, scope, until, ends_whole };
-    dashboard.change(&viewer, edit, change).await
+    let edit = Edit { limit, words: &words, fields, scope, until, ends_whole };
+    action.dashboard.change(&action.viewer, edit, change).await
 }
 
-pub(super) async fn apply_candidate(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
+pub(super) async fn apply_candidate(action: Action<OnLimit>) -> Answer {
     let apply = |fields: &mut Map<String, Value>| {
         if let Ok(tried) = override_of(fields.clone()) {
             *fields = fields_of(&tried.with_candidate_applied());
         }
     };
-    dashboard.change_whole(&viewer, &body, "candidate applied", apply).await
+    change_whole(action, "candidate applied", apply).await
 }
 
-pub(super) async fn clear_override(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    dashboard.change_whole(&viewer, &body, "override removed", Map::clear).await
+pub(super) async fn clear_override(action: Action<OnLimit>) -> Answer {
+    change_whole(action, "override removed", Map::clear).await
 }
 
-pub(super) async fn set_global_enforcement(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let SetGlobalEnforcement { enforcement, scope, until } = parse(&body)?;
-    let action = format!("enforcement {}", word(enforcement));
+pub(super) async fn set_global_enforcement(action: Action<SetGlobalEnforcement>) -> Answer {
+    let SetGlobalEnforcement { enforcement, scope, until } = action.body;
+    let words = format!("enforcement {}", word(enforcement));
     let (limit, fields) = (ALL_LIMITS, &ENFORCEMENT);
-    let edit = Edit { limit, action: &action, fields, scope, until, ends_whole: false };
+    let edit = Edit { limit, words: &words, fields, scope, until, ends_whole: false };
     let change = |fields: &mut Map<String, Value>| enforce(fields, enforcement);
+    action.dashboard.change(&action.viewer, edit, change).await
+}
+
+/// Changes the whole override of a limit, by an action that takes no value.
+async fn change_whole(
+    Action { dashboard, viewer, body: OnLimit { limit, scope } }: Action<OnLimit>,
+    words: &str,
+    change: impl FnOnce(&mut Map<String, Value>),
+) -> Answer {
+    let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
+    let edit = Edit { limit, words, fields: &[], scope, until: None, ends_whole: false };
     dashboard.change(&viewer, edit, change).await
 }
 
 impl Dashboard {
-    /// Changes the whole override of a limit, by an action that takes no value.
-    async fn change_whole(
-        &self,
-        viewer: &Viewer,
-        body: &Bytes,
-        action: &str,
-        change: impl FnOnce(&mut Map<String, Value>),
-    ) -> Result<Response, ActionError> {
-        let OnLimit { limit, scope } = parse(body)?;
-        let limit = Self::find(&limit).ok_or_else(unknown)?.name;
-        let edit = Edit { limit, action, fields: &[], scope, until: None, ends_whole: false };
-        self.change(viewer, edit, change).await
-    }
-
     /// Changes the override of a limit where the action takes effect.
     async fn change(
         &self,
         viewer: &Viewer,
-        Edit { limit, action, fields: own, scope, until, ends_whole }: Edit<'_>,
+        Edit { limit, words, fields: own, scope, until, ends_whole }: Edit<'_>,
         change: impl FnOnce(&mut Map<String, Value>),
-    ) -> Result<Response, ActionError> {
+    ) -> Answer {
         let acting = self.act_as(viewer, scope)?;
         let _acting = self.acting.lock().await;
         let before = acting.read(limit, None).await.map_err(|why| refused(&why))?;
@@ -238,7 +208,7 @@ impl Dashboard {
         let (removes, was_none) = (after.is_none(), before.is_none());
         acting.write(limit, None, after).await.map_err(|why| refused(&why))?;
         let target = acting.source();
-        tracing::info!(policy = limit, action, %target, "an operator acted on a rate limit");
+        tracing::info!(policy = limit, action = words, %target, "an operator acted on a rate limit");
         let sources = acting.overrides.by_source(limit).into_iter();
         let other = sources.map(|(source, _)| source).find(|source| *source != target);
         let place = acting.scope_name();

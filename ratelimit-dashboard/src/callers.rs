@@ -2,21 +2,21 @@
 //!
 //! The caller is neither logged nor part of an answer.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use axum::{Extension, body::Bytes, extract::State, http::StatusCode, response::Response};
+use axum::http::StatusCode;
 use ratelimit_runtime::{Caller, Check, OnStoreError, Policy, RateLimitError};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::{ActionError, Dashboard, access::Viewer, actions, limits::KnownLimit, reply};
+use crate::{ActionError, Answer, Dashboard, acting::Action, actions, limits::KnownLimit, reply};
 
 /// The number of parts that a caller may have.
 const MAX_PARTS: usize = 16;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LookupRequest {
+pub(super) struct LookupRequest {
     limit: String,
     caller: Vec<CallerPart>,
 }
@@ -41,22 +41,15 @@ pub(super) enum CallerPart {
     },
 }
 
-pub(super) async fn look_up(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let (known, caller) = named(&dashboard, &viewer, &body).await?;
+pub(super) async fn look_up(action: Action<LookupRequest>) -> Answer {
+    let (known, caller) = named(&action).await?;
     tracing::info!(policy = known.name, action = "look up", "an operator looked up a caller");
-    dashboard.quota(&known, caller).await
+    action.dashboard.quota(&known, caller).await
 }
 
-pub(super) async fn reset(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let (known, caller) = named(&dashboard, &viewer, &body).await?;
+pub(super) async fn reset(action: Action<LookupRequest>) -> Answer {
+    let (known, caller) = named(&action).await?;
+    let Action { dashboard, viewer, .. } = action;
     dashboard.limiter.reset(&known.policy, caller.clone()).await.map_err(|why| failed(&why))?;
     tracing::info!(policy = known.name, action = "reset", "an operator reset a caller");
     dashboard.resets.record(&viewer, known.name);
@@ -68,22 +61,19 @@ pub(super) async fn reset(
 
 /// Returns the limit and the caller that a request names.
 async fn named(
-    dashboard: &Dashboard,
-    viewer: &Viewer,
-    body: &Bytes,
+    Action { dashboard, viewer, body }: &Action<LookupRequest>,
 ) -> Result<(KnownLimit, Caller), ActionError> {
-    let LookupRequest { limit, caller: parts } = actions::parse(body)?;
-    let known = Dashboard::find(&limit).ok_or_else(actions::unknown)?;
+    let known = Dashboard::find(&body.limit).ok_or_else(actions::unknown)?;
     if dashboard.limiter.is_in_memory() {
         viewer.means_this_process()?;
     }
-    let caller = dashboard.caller(&parts, false).await?;
+    let caller = dashboard.caller(&body.caller, false).await?;
     Ok((known, caller))
 }
 
 impl Dashboard {
     /// Returns the quota of a caller. Times are in milliseconds.
-    async fn quota(&self, known: &KnownLimit, caller: Caller) -> Result<Response, ActionError> {
+    async fn quota(&self, known: &KnownLimit, caller: Caller) -> Answer {
         let policy = known.values.ok_or_else(not_called)?;
         let left = self.peek(&policy, &caller).cost(0).await.map_err(|why| failed(&why))?;
         let next = match self.peek(&policy, &caller).await {

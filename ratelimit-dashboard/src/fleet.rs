@@ -2,19 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{extract::State, http::StatusCode, response::Response};
+use axum::{extract::State, http::StatusCode};
 use ratelimit_runtime::{FleetProcess, FleetStatus};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{ActionError, Dashboard, limits::millis, reply};
+use crate::{ActionError, Answer, Dashboard, limits::millis, reply};
 
 /// The time for which all viewers get the same status.
 const KEPT: Duration = Duration::from_secs(1);
 
-pub(super) async fn status(
-    State(dashboard): State<Arc<Dashboard>>,
-) -> Result<Response, ActionError> {
+pub(super) async fn status(State(dashboard): State<Arc<Dashboard>>) -> Answer {
     Ok(reply(&dashboard.fleet().await?.processes().iter().map(view).collect()))
 }
 

@@ -3,20 +3,20 @@
 use std::{
     cmp::Reverse,
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
-use axum::{Extension, body::Bytes, extract::State, http::StatusCode, response::Response};
+use axum::http::StatusCode;
 use ratelimit_runtime::{OverrideChange, OverrideSource};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    ActionError, Dashboard,
+    ActionError, Answer, Dashboard,
     access::Viewer,
-    acting::Scope,
-    actions::{self, answer, parse, refused},
+    acting::{Action, Scope},
+    actions::{self, answer, refused},
     limits::millis,
 };
 
@@ -25,7 +25,7 @@ const SHOWN: usize = 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Undo {
+pub(super) struct Undo {
     /// The number of the change.
     number: u64,
 }
@@ -111,12 +111,8 @@ fn is_same(one: &OverrideChange, other: &OverrideChange) -> bool {
     one.source == other.source && one.limit == other.limit && one.caller == other.caller
 }
 
-pub(super) async fn undo(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let Undo { number } = parse(&body)?;
+pub(super) async fn undo(action: Action<Undo>) -> Answer {
+    let Action { dashboard, viewer, body: Undo { number } } = action;
     // The same number is another change there.
     viewer.means_this_process()?;
     let _acting = dashboard.acting.lock().await;

@@ -259,6 +259,9 @@ impl Dashboard {
     }
 }
 
+/// The response to a request that acts.
+type Answer = Result<Response, ActionError>;
+
 /// The response to a request that is not served: a status, and the reason for its sender.
 struct ActionError(StatusCode, String);
 

@@ -141,7 +141,8 @@ impl Dashboard {
         let overrides = self.limiter.overrides();
         let Some(written) = limit.policy() else { return (None, None) };
         let names = [limit.name(), limit.declared().name()];
-        let what = names.into_iter().filter_map(|name| overrides.get(name)).find(has_numbers);
+        let mut of_names = names.into_iter().filter_map(|name| overrides.get(name));
+        let what = of_names.find(Override::has_numbers);
         match what.unwrap_or_default().preview(written) {
             Ok(policy) => (Some(policy), None),
             Err(error) => (Some(*written), Some(error.to_string())),
@@ -274,11 +275,6 @@ fn effective_enforcement(
         }
         _ => (enforcement, by),
     }
-}
-
-fn has_numbers(what: &Override) -> bool {
-    let numbers = [what.threshold, what.burst, what.concurrency];
-    what.period.is_some() || !what.tiers.is_empty() || numbers.iter().any(Option::is_some)
 }
 
 /// Returns a time in milliseconds since 1970.

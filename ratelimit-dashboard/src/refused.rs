@@ -1,46 +1,39 @@
 //! The callers of one limit that are refused most, for those who may act: names may be personal data.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::cmp::Reverse;
 
-use axum::{body::Bytes, extract::State, http::StatusCode, response::Response};
+use axum::http::StatusCode;
 use ratelimit_runtime::{Caller, FleetCaller, IntoCaller, stats::TimeWindow};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{ActionError, Dashboard, actions, callers::CallerPart, reply};
+use crate::{ActionError, Answer, Dashboard, acting::Action, actions, callers::CallerPart, reply};
 
 /// The number of callers that a list has at most.
 const LISTED: usize = 12;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RefusedRequest {
+pub(super) struct RefusedRequest {
     limit: String,
-    window: WindowName,
+    #[serde(with = "WindowName")]
+    window: TimeWindow,
     /// `true` for the callers that the whole fleet has refused.
     #[serde(default)]
     is_fleet: bool,
 }
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Deserialize)]
+#[serde(remote = "TimeWindow", rename_all = "snake_case")]
 enum WindowName {
     Minute,
     TenMinutes,
     Hour,
 }
 
-pub(super) async fn list(
-    State(dashboard): State<Arc<Dashboard>>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let RefusedRequest { limit, window, is_fleet } = actions::parse(&body)?;
+pub(super) async fn list(action: Action<RefusedRequest>) -> Answer {
+    let Action { dashboard, body: RefusedRequest { limit, window, is_fleet }, .. } = action;
     let known = Dashboard::find(&limit).ok_or_else(actions::unknown)?;
-    let window = match window {
-        WindowName::Minute => TimeWindow::Minute,
-        WindowName::TenMinutes => TimeWindow::TenMinutes,
-        WindowName::Hour => TimeWindow::Hour,
-    };
     // The name, the calls, and the number by which they may be too many.
     let mut callers: Vec<(Option<String>, u64, u64)> = if is_fleet {
         let refused = dashboard.refused_by_fleet(known.name).await?.into_iter();
