@@ -49,11 +49,8 @@ pub use self::{
     source::OverrideSource,
 };
 use self::{
-    callers::{ALL_LIMITS, Identities},
-    filter::NameFilter,
-    history::History,
-    problem::Problems,
-    snapshot::Snapshot,
+    callers::Identities, filter::NameFilter, history::History, layer::ALL_LIMITS,
+    problem::Problems, snapshot::Snapshot,
 };
 pub(crate) use self::{candidate::Candidate, effective::Effective, error::Fault, layer::Layer};
 use crate::{key::Caller, policy::Policy, registry};
@@ -113,6 +110,7 @@ struct Shared {
     /// The limits that the snapshot overrides. Each call reads this.
     filter: NameFilter,
     snapshot: ArcSwap<Snapshot>,
+    identities: Arc<Identities>,
     /// Held during a change, which builds the next snapshot from the current one.
     changing: Mutex<()>,
     /// The number of changes; wakes waiting calls.
@@ -126,8 +124,9 @@ struct Shared {
 
 impl Shared {
     fn new(secret: Option<Box<str>>) -> Self {
-        let snapshot = ArcSwap::from_pointee(Snapshot::new(Identities::new(secret)));
-        Self { snapshot, ..Self::default() }
+        let identities = Arc::new(Identities::new(secret));
+        let snapshot = ArcSwap::from_pointee(Snapshot::new(Arc::clone(&identities)));
+        Self { snapshot, identities, ..Self::default() }
     }
 }
 
@@ -343,7 +342,7 @@ impl Overrides {
     /// Parses a document.
     #[cfg(feature = "overrides")]
     pub(crate) fn parse(&self, text: &str) -> Result<Layer, OverrideError> {
-        Ok(document::parse(text, self.shared.snapshot.load().identities())?)
+        Ok(document::parse(text, &self.shared.identities)?)
     }
 
     /// Replaces all overrides of a source.
@@ -374,7 +373,7 @@ impl Overrides {
         // keeps the filters of two changes in the order of their snapshots.
         shared.filter.replace(&next.names());
         let layers = (&**before.layer(source), &**next.layer(source));
-        shared.history.record(source, self.operator.as_ref(), layers, next.identities());
+        shared.history.record(source, self.operator.as_ref(), layers, &shared.identities);
         drop(changing);
         // Outside the lock: subscribers of events may have limits themselves.
         shared.changes.send_modify(|changes| *changes += 1);

@@ -4,7 +4,7 @@
 use std::time::SystemTime;
 use std::{borrow::Cow, collections::BTreeMap};
 
-use super::{Override, OverrideError, OverrideSource, Overrides, callers::ALL_LIMITS};
+use super::{Override, OverrideError, OverrideSource, Overrides, layer::ALL_LIMITS};
 use crate::key::{Caller, IntoCaller};
 
 /// The override of a single caller, as [`Overrides::list_for`] returns it.
@@ -128,7 +128,7 @@ impl Overrides {
         let mut list = BTreeMap::new();
         for source in OverrideSource::ALL {
             let found = snapshot.layer(source).of_callers().filter(|(of, caller, what)| {
-                *of == limit && caller.contains(part) && !snapshot.identities().has_ended(what)
+                *of == limit && caller.contains(part) && !self.shared.identities.has_ended(what)
             });
             list.extend(found.map(|(_, caller, what)| (caller, (source, what))));
         }
@@ -142,30 +142,21 @@ impl Overrides {
 
     /// Returns a caller as it is written down.
     pub(super) fn text_of<'a>(&self, caller: impl IntoCaller<'a>) -> String {
-        self.shared.snapshot.load().identities().text(&caller.into_caller())
-    }
-
-    /// Returns a caller as it is written down, from a document that has it as in keys; none for a digest that
-    /// is no caller's here.
-    #[cfg(feature = "overrides")]
-    pub(super) fn caller_in_document(&self, text: &str) -> Option<String> {
-        let snapshot = self.shared.snapshot.load();
-        snapshot.identities().text_in_document(text)
+        self.shared.identities.text(&caller.into_caller())
     }
 
     /// Sets the time of the limiter's Redis.
     #[cfg(feature = "overrides")]
     pub(super) fn set_server_time(&self, time: SystemTime) {
-        let snapshot = self.shared.snapshot.load();
-        snapshot.identities().set_server_time(time);
-        if snapshot.has_returned() {
+        self.shared.identities.set_server_time(time);
+        if self.shared.snapshot.load().has_returned() {
             self.follow_clock();
         }
     }
 
     /// Records who is overridden, by the digest of events if there is one.
     pub(super) fn audit(&self, limit: &str, caller: &str, what: Option<&Override>) {
-        let has_digest = self.shared.snapshot.load().identities().has_secret();
+        let has_digest = self.shared.identities.has_secret();
         let caller = has_digest.then(|| caller.rsplit('-').next()).flatten();
         let operator = self.operator();
         tracing::info!(policy = limit, caller, operator, overridden = ?what, "override of a caller changed");

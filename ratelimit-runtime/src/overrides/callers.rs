@@ -19,14 +19,15 @@ use std::{
 use hashbrown::HashTable;
 use sha2::{Digest, Sha256};
 
-use super::{Layer, Override, applied::AppliedOverride};
+use super::{
+    Override,
+    applied::AppliedOverride,
+    layer::{ALL_LIMITS, Layer},
+};
 use crate::{
     key::{self, Caller},
     policy::PolicyName,
 };
-
-/// The name of all limits. No function has it.
-pub(super) const ALL_LIMITS: &str = "*";
 
 /// The start of a caller that is written as its digest. No text of a part is escaped to it.
 pub(super) const DIGEST: &str = "/%keyed-";

@@ -35,8 +35,7 @@ use serde::{
 use toml::value::Datetime;
 
 use super::{
-    Enforcement, Fault, Layer, Override, OverrideError,
-    callers::{ALL_LIMITS, Identities},
+    Enforcement, Fault, Layer, Override, OverrideError, callers::Identities, layer::ALL_LIMITS,
     until,
 };
 use crate::{key::Caller, policy::Tier};

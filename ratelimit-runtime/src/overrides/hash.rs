@@ -24,9 +24,7 @@ use self::{
 };
 use super::{
     Enforcement, Fault, Override, OverrideError, OverrideProblem, OverrideSource, Overrides,
-    Shared,
-    callers::{ALL_LIMITS, random},
-    fleet::STARTED,
+    Shared, callers::random, fleet::STARTED, layer::ALL_LIMITS,
 };
 use crate::{
     error::UnavailableReason,

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt, mem, time::SystemTime};
 
-use super::{Enforcement, Override, callers::ALL_LIMITS};
+use super::{Enforcement, Override};
+
+/// The name of all limits. No function has it.
+pub(super) const ALL_LIMITS: &str = "*";
 
 /// The overrides of one source: of limits by name, of all limits under the name `*`, and of single callers.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Layer, OverrideError, OverrideSource, Overrides, callers::ALL_LIMITS};
+use super::{Layer, OverrideError, OverrideSource, Overrides, layer::ALL_LIMITS};
 use crate::{
     error::{OneLine, UnavailableReason},
     registry,

@@ -40,8 +40,8 @@ struct LimitEntry {
 
 impl Snapshot {
     /// Returns a snapshot without overrides.
-    pub(super) fn new(identities: Identities) -> Self {
-        Self::default().merge(Default::default(), Arc::new(identities))
+    pub(super) fn new(identities: Arc<Identities>) -> Self {
+        Self::default().merge(Default::default(), identities)
     }
 
     /// Returns the snapshot after a change of one layer, or nothing if that leaves it as it is.
@@ -103,7 +103,7 @@ impl Snapshot {
         self.layers.iter().any(|layer| layer.has_returned(now))
     }
 
-    pub(super) fn identities(&self) -> &Arc<Identities> {
+    fn identities(&self) -> &Arc<Identities> {
         &self.callers.identities
     }
 

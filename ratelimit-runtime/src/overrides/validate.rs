@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Fault, Layer, Override, OverrideError, callers::ALL_LIMITS};
+use super::{Fault, Layer, Override, OverrideError, layer::ALL_LIMITS};
 use crate::{
     policy::{Policy, Tier},
     registry::{self, RegisteredPolicy},

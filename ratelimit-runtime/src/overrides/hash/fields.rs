@@ -3,7 +3,7 @@
 use crate::{
     key,
     overrides::{
-        Fault, Layer, Override, OverrideError, Overrides, callers::ALL_LIMITS, document, validate,
+        Fault, Layer, Override, OverrideError, Overrides, document, layer::ALL_LIMITS, validate,
     },
     registry::RegisteredPolicy,
 };
@@ -99,7 +99,7 @@ fn limit_and_caller(field: &str, overrides: &Overrides) -> Result<(String, Strin
             "a field is a limit, or `*`, and the caller as in keys: `search/acme/42`",
         ));
     };
-    let caller = overrides.caller_in_document(caller);
+    let caller = overrides.shared.identities.text_in_document(caller);
     let caller = caller.ok_or_else(|| {
         refused(
             "a caller is a digest, and this limiter has no `caller_digest`: its override is unused",

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        Enforcement, Fault, Override, OverrideError, OverrideSource, Overrides, callers::ALL_LIMITS,
+        Enforcement, Fault, Override, OverrideError, OverrideSource, Overrides, layer::ALL_LIMITS,
     },
     fields::{field_of, value_of},
 };
@@ -80,8 +80,7 @@ impl Overrides {
         }
         let value = hash.hash.field(&field_of(limit, caller)).await.map_err(Fault::Unavailable)?;
         let what: Option<Override> = value.and_then(|value| value.parse().ok());
-        let snapshot = self.shared.snapshot.load();
-        Ok(what.filter(|what| !snapshot.identities().has_ended(what)))
+        Ok(what.filter(|what| !self.shared.identities.has_ended(what)))
     }
 
     /// Writes the override of one caller to the hash of callers on Redis, in place of an earlier one. It takes
