@@ -68,7 +68,7 @@ pub(super) fn parse_one(text: &str) -> Result<Override, Fault> {
         return Ok(Override::new().enforcement(enforcement));
     }
     if !text.trim_start().starts_with('{') {
-        return Err(Fault::Unreadable(format!(
+        return Err(Fault::new(format!(
             "`{}` is none of on, dry_run and off, and no object such as {{\"threshold\": 10}}",
             text.trim()
         )));
@@ -110,7 +110,7 @@ fn placed(text: &str, error: &toml::de::Error) -> String {
 }
 
 fn unreadable(error: impl fmt::Display) -> Fault {
-    Fault::Unreadable(error.to_string().trim_end().to_owned())
+    Fault::new(error.to_string().trim_end().to_owned())
 }
 
 #[derive(Deserialize)]

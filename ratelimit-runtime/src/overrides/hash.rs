@@ -108,7 +108,7 @@ impl FleetHash {
             fields = self.kind.fields_of(&overrides.layer(OverrideSource::Redis));
             fields.retain(|(other, _)| other != field);
         } else if value.is_none() {
-            is_known = self.hash.remove(field).await.map_err(Fault::Unavailable)?;
+            is_known = self.hash.remove(field).await.map_err(Fault::unavailable)?;
         } else {
             max_fields = self.kind.max_fields();
         }
@@ -126,13 +126,16 @@ impl FleetHash {
         }
         if !fields.is_empty() {
             let set = async |ended: Vec<_>| self.hash.set(&fields, &ended, max_fields, None).await;
-            let mut is_set = set(Vec::new()).await.map_err(Fault::Unavailable)?;
+            let mut is_set = set(Vec::new()).await.map_err(Fault::unavailable)?;
             if !is_set {
-                let ended = self.ended().await.map_err(Fault::Unavailable)?;
-                is_set = set(ended).await.map_err(Fault::Unavailable)?;
+                let ended = self.ended().await.map_err(Fault::unavailable)?;
+                is_set = set(ended).await.map_err(Fault::unavailable)?;
             }
             if !is_set {
-                return Err(Fault::Full(self.key.clone()).into());
+                let key = &self.key;
+                let full =
+                    format!("`{key}` on Redis has its most fields, 10000; remove some first");
+                return Err(Fault::new(full).into());
             }
         }
         if is_lost {
@@ -268,6 +271,8 @@ impl Overrides {
     }
 
     fn hashes(&self) -> Result<&FleetHashes, Fault> {
-        self.shared.hashes.as_ref().ok_or(Fault::NoRedis)
+        self.shared.hashes.as_ref().ok_or_else(|| {
+            Fault::new("a limiter in memory has no overrides on Redis; connect it, or `set` them")
+        })
     }
 }

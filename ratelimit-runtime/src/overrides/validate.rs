@@ -28,19 +28,23 @@ pub(super) fn against(
     let is_of_limit = caller.is_none();
     let fault = match &what.candidate {
         _ if is_of_limit && limit == ALL_LIMITS && !what.is_enforcement_only() => {
-            Fault::MoreThanEnforcement
+            "all limits together take only `on`, `dry_run` or `off`"
         }
-        _ if is_of_limit && what.deny => Fault::OfCallers,
-        _ if what.deny && (what.has_numbers() || what.enforcement.is_some()) => Fault::DenyAndOther,
-        Some(_) if !is_of_limit => Fault::CandidateOfCaller,
-        Some(candidate) if !candidate.is_window_only() => Fault::CandidateAndOther,
+        _ if is_of_limit && what.deny => "`deny` is for single callers",
+        _ if what.deny && (what.has_numbers() || what.enforcement.is_some()) => {
+            "`deny` takes nothing but `until` and `by`"
+        }
+        Some(_) if !is_of_limit => "`candidate` is for limits",
+        Some(candidate) if !candidate.is_window_only() => {
+            "`candidate` takes nothing but `period`, `threshold`, `tiers` and `burst`"
+        }
         Some(candidate) => {
             fits(registered, limit, candidate)?;
             return fits(registered, limit, what);
         }
         None => return fits(registered, limit, what),
     };
-    Err(OverrideError::of(limit, fault))
+    Err(OverrideError::of(limit, Fault::new(fault)))
 }
 
 /// Validates the numbers against the registered policies of this name.
@@ -87,7 +91,7 @@ impl Override {
     pub(super) fn validate(&self, declared: &Policy, cost: Option<u32>) -> Result<Policy, Fault> {
         let policy = self.apply(declared)?;
         match policy.validate_with(cost) {
-            Err(invalid) if self.has_numbers() => Err(Fault::Policy(invalid.rule())),
+            Err(invalid) if self.has_numbers() => Err(invalid.rule().into()),
             _ => Ok(policy),
         }
     }

@@ -91,7 +91,7 @@ pub(super) fn field_of(limit: &str, caller: Option<&str>) -> String {
 
 /// Returns the limit and the caller of a field.
 fn limit_and_caller(field: &str, overrides: &Overrides) -> Result<(String, String), OverrideError> {
-    let refused = |why: &str| OverrideError::from(Fault::Unreadable(why.to_owned()));
+    let refused = |why: &'static str| OverrideError::from(Fault::new(why));
     let (name, caller) = field.split_at(field.find('/').unwrap_or(field.len()));
     let limit = key::unescaped_name(name).filter(|_| key::is_caller(caller));
     let Some(limit) = limit else {

@@ -78,7 +78,7 @@ impl Overrides {
         if hash.is_lost() {
             return Ok(self.layer(OverrideSource::Redis).get(limit, caller).cloned());
         }
-        let value = hash.hash.field(&field_of(limit, caller)).await.map_err(Fault::Unavailable)?;
+        let value = hash.hash.field(&field_of(limit, caller)).await.map_err(Fault::unavailable)?;
         let what: Option<Override> = value.and_then(|value| value.parse().ok());
         Ok(what.filter(|what| !self.shared.identities.has_ended(what)))
     }
