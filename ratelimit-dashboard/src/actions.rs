@@ -2,7 +2,7 @@
 
 use axum::{http::StatusCode, response::Response};
 use ratelimit_runtime::{Algorithm, Enforcement, Override, OverrideError, Policy};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -19,7 +19,7 @@ const VALUES: [&str; 5] = ["period", "threshold", "tiers", "burst", "concurrency
 const CANDIDATE: &str = "candidate";
 
 /// The field of an override that replaces the enforcement.
-const ENFORCEMENT: [&str; 1] = ["enforcement"];
+const ENFORCEMENT: &str = "enforcement";
 
 /// The name of all limits together.
 pub(super) const ALL_LIMITS: &str = "*";
@@ -84,26 +84,31 @@ pub(super) struct SetGlobalEnforcement {
     until: Option<String>,
 }
 
-/// A change of the fields of an override, as the operator has made it.
+/// A change of an override, as the operator has made it.
 struct Edit<'a> {
     /// The limit, or all of them.
     limit: &'a str,
     /// The change in words, for the log.
     words: &'a str,
-    /// The fields that the action sets or removes.
-    fields: &'a [&'a str],
+    change: Change<'a>,
     scope: Option<Scope>,
     until: Option<String>,
     ends_whole: bool,
+}
+
+enum Change<'a> {
+    /// These fields are replaced by those of the map.
+    Fields(&'a [&'a str], Map<String, Value>),
+    Whole(fn(Override) -> Override),
 }
 
 pub(super) async fn set_enforcement(action: Action<SetEnforcement>) -> Answer {
     let SetEnforcement { limit, enforcement, scope, until, ends_whole } = action.body;
     let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
     let words = format!("enforcement {}", word(enforcement));
-    let edit = Edit { limit, words: &words, fields: &ENFORCEMENT, scope, until, ends_whole };
-    let change = |fields: &mut Map<String, Value>| enforce(fields, enforcement);
-    action.dashboard.change(&action.viewer, edit, change).await
+    let change = Change::Fields(&[ENFORCEMENT], field(ENFORCEMENT, enforcement));
+    let edit = Edit { limit, words: &words, change, scope, until, ends_whole };
+    action.dashboard.change(&action.viewer, edit).await
 }
 
 pub(super) async fn set_limits(action: Action<SetLimits>) -> Answer {
@@ -119,13 +124,9 @@ pub(super) async fn set_limits(action: Action<SetLimits>) -> Answer {
     } else {
         format!("numbers {}", Value::Object(numbers.clone()))
     };
-    let change = |fields: &mut Map<String, Value>| {
-        fields.retain(|name, _| !VALUES.contains(&name.as_str()));
-        fields.extend(numbers);
-    };
-    let limit = known.name;
-    let edit = Edit { limit, words: &words, fields: &VALUES, scope, until, ends_whole };
-    action.dashboard.change(&action.viewer, edit, change).await
+    let (limit, change) = (known.name, Change::Fields(&VALUES, numbers));
+    let edit = Edit { limit, words: &words, change, scope, until, ends_whole };
+    action.dashboard.change(&action.viewer, edit).await
 }
 
 pub(super) async fn set_candidate(action: Action<SetCandidate>) -> Answer {
@@ -138,46 +139,37 @@ pub(super) async fn set_candidate(action: Action<SetCandidate>) -> Answer {
             format!("candidate {}", Value::Object(numbers.clone()))
         }
     };
-    let change = |fields: &mut Map<String, Value>| {
-        fields.remove(CANDIDATE);
-        fields.extend(numbers.map(|numbers| (CANDIDATE.to_owned(), numbers.into())));
-    };
-    let (limit, fields) = (known.name, &[CANDIDATE][..]);
-    let edit = Edit { limit, words: &words, fields, scope, until, ends_whole };
-    action.dashboard.change(&action.viewer, edit, change).await
+    let change = Change::Fields(&[CANDIDATE], field(CANDIDATE, numbers));
+    let edit = Edit { limit: known.name, words: &words, change, scope, until, ends_whole };
+    action.dashboard.change(&action.viewer, edit).await
 }
 
 pub(super) async fn apply_candidate(action: Action<OnLimit>) -> Answer {
-    let apply = |fields: &mut Map<String, Value>| {
-        if let Ok(tried) = override_of(fields.clone()) {
-            *fields = fields_of(&tried.with_candidate_applied());
-        }
-    };
-    change_whole(action, "candidate applied", apply).await
+    change_whole(action, "candidate applied", Override::with_candidate_applied).await
 }
 
 pub(super) async fn clear_override(action: Action<OnLimit>) -> Answer {
-    change_whole(action, "override removed", Map::clear).await
+    change_whole(action, "override removed", |_| Override::new()).await
 }
 
 pub(super) async fn set_global_enforcement(action: Action<SetGlobalEnforcement>) -> Answer {
     let SetGlobalEnforcement { enforcement, scope, until } = action.body;
     let words = format!("enforcement {}", word(enforcement));
-    let (limit, fields) = (ALL_LIMITS, &ENFORCEMENT);
-    let edit = Edit { limit, words: &words, fields, scope, until, ends_whole: false };
-    let change = |fields: &mut Map<String, Value>| enforce(fields, enforcement);
-    action.dashboard.change(&action.viewer, edit, change).await
+    let change = Change::Fields(&[ENFORCEMENT], field(ENFORCEMENT, enforcement));
+    let edit = Edit { limit: ALL_LIMITS, words: &words, change, scope, until, ends_whole: false };
+    action.dashboard.change(&action.viewer, edit).await
 }
 
 /// Changes the whole override of a limit, by an action that takes no value.
 async fn change_whole(
     Action { dashboard, viewer, body: OnLimit { limit, scope } }: Action<OnLimit>,
     words: &str,
-    change: impl FnOnce(&mut Map<String, Value>),
+    change: fn(Override) -> Override,
 ) -> Answer {
-    let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
-    let edit = Edit { limit, words, fields: &[], scope, until: None, ends_whole: false };
-    dashboard.change(&viewer, edit, change).await
+    let (limit, change) =
+        (Dashboard::find(&limit).ok_or_else(unknown)?.name, Change::Whole(change));
+    let edit = Edit { limit, words, change, scope, until: None, ends_whole: false };
+    dashboard.change(&viewer, edit).await
 }
 
 impl Dashboard {
@@ -185,16 +177,23 @@ impl Dashboard {
     async fn change(
         &self,
         viewer: &Viewer,
-        Edit { limit, words, fields: own, scope, until, ends_whole }: Edit<'_>,
-        change: impl FnOnce(&mut Map<String, Value>),
+        Edit { limit, words, change, scope, until, ends_whole }: Edit<'_>,
     ) -> Answer {
         let acting = self.act_as(viewer, scope)?;
         let _acting = self.acting.lock().await;
         let before = acting.read(limit, None).await.map_err(|why| refused(&why))?;
-        let mut fields = before.as_ref().map(fields_of).unwrap_or_default();
-        let others = others(&fields, own);
-        let has_end = until.is_some();
-        change(&mut fields);
+        let (mut fields, has_end) = (fields_of(before.as_ref()), until.is_some());
+        let mut others = String::new();
+        match change {
+            Change::Fields(own, with) => {
+                fields.retain(|name, _| !own.contains(&name.as_str()));
+                others = in_words(&fields);
+                fields.extend(with);
+            }
+            Change::Whole(change) => {
+                fields = fields_of(Some(&change(before.clone().unwrap_or_default())));
+            }
+        }
         end(&mut fields, until);
         let is_empty = fields.keys().all(|name| IS_NOTHING.contains(&name.as_str()));
         let after = if is_empty { None } else { Some(override_of(fields)?) };
@@ -224,13 +223,16 @@ impl Dashboard {
     }
 }
 
-/// Returns the fields of an override, without these and its end, in words.
-fn others(fields: &Map<String, Value>, own: &[&str]) -> String {
-    let is_other = |name: &str| !own.contains(&name) && !IS_NOTHING.contains(&name);
-    let others = fields.iter().filter(|(name, _)| is_other(name));
-    let words =
-        others.map(|(name, value)| format!("{name} {}", value.to_string().replace('"', "")));
+/// Returns the fields of an override, without its end, in words.
+fn in_words(fields: &Map<String, Value>) -> String {
+    let shown = fields.iter().filter(|(name, _)| !IS_NOTHING.contains(&name.as_str()));
+    let words = shown.map(|(name, value)| format!("{name} {}", value.to_string().replace('"', "")));
     words.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns a field with a value, or none.
+fn field(name: &str, value: Option<impl Serialize>) -> Map<String, Value> {
+    value.map(|value| (name.to_owned(), json!(value))).into_iter().collect()
 }
 
 /// Sets the end of an override that an operator has chosen.
@@ -241,8 +243,8 @@ pub(super) fn end(fields: &mut Map<String, Value>, until: Option<String>) {
     }
 }
 
-/// Returns the fields of an override.
-fn fields_of(what: &Override) -> Map<String, Value> {
+/// Returns the fields of an override; none without one.
+fn fields_of(what: Option<&Override>) -> Map<String, Value> {
     match serde_json::to_value(what) {
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
@@ -253,11 +255,6 @@ fn fields_of(what: &Override) -> Map<String, Value> {
 pub(super) fn override_of(fields: Map<String, Value>) -> Result<Override, ActionError> {
     let parsed: Result<Override, OverrideError> = Value::Object(fields).to_string().parse();
     parsed.map_err(|why| refused(&why))
-}
-
-fn enforce(fields: &mut Map<String, Value>, enforcement: Option<Enforcement>) {
-    fields.remove("enforcement");
-    fields.extend(enforcement.map(|it| ("enforcement".to_owned(), it.as_str().into())));
 }
 
 fn word(enforcement: Option<Enforcement>) -> &'static str {

@@ -171,15 +171,15 @@ impl CurrentMinute {
 
     #[inline]
     fn count(&mut self, caller: CallerBytes<'_>) {
-        let latest = self.minute.callers.get(self.latest);
-        if !latest.is_some_and(|(latest, _)| latest.is(&caller)) {
-            let tag = tag(caller);
-            self.latest = match self.find(tag, &caller) {
-                Some(place) => place,
-                None => self.replace(tag, caller),
-            };
+        match self.minute.callers.get_mut(self.latest) {
+            Some((latest, count)) if latest.is(&caller) => count.calls += 1,
+            _ => {
+                let tag = tag(caller);
+                let known = self.find(tag, &caller);
+                self.latest = known.unwrap_or_else(|| self.replace(tag, caller));
+                self.minute.callers[self.latest].1.calls += 1;
+            }
         }
-        self.minute.callers[self.latest].1.calls += 1;
     }
 
     /// Returns the place of a caller. Tags are compared in groups, which the compiler makes one comparison.
