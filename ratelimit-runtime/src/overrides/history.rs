@@ -108,7 +108,7 @@ impl History {
             });
         };
         let places = before.iter().chain(now.iter()).map(|(limit, caller, _)| (caller, limit));
-        for (caller, limit) in BTreeSet::from_iter(places) {
+        for (caller, limit) in places.collect::<BTreeSet<_>>() {
             let (before, after) = (before.get(limit, caller), now.get(limit, caller));
             if before != after {
                 push(limit, caller, before, after);

@@ -92,7 +92,7 @@ impl fmt::Debug for Layer {
             .field("limits", &self.of_limits().collect::<BTreeMap<_, _>>())
             .field("callers", &self.of_callers().count())
             .field("ended", &self.ended.len())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
