@@ -40,8 +40,8 @@ struct LimitEntry {
 
 impl Snapshot {
     /// Returns a snapshot without overrides.
-    pub(super) fn new(identities: Identities) -> Self {
-        Self::default().merge(Default::default(), Arc::new(identities))
+    pub(super) fn new(identities: Arc<Identities>) -> Self {
+        Self::default().merge(Default::default(), identities)
     }
 
     /// Returns the snapshot after a change of one layer, or nothing if that leaves it as it is.
@@ -67,8 +67,8 @@ impl Snapshot {
         identities: Arc<Identities>,
     ) -> Self {
         let mut merged = BTreeMap::<&str, Override>::new();
-        for (name, higher) in layers.iter().flat_map(|layer| &layer.limits) {
-            let lower = merged.remove(name.as_str()).unwrap_or_default();
+        for (name, higher) in layers.iter().flat_map(|layer| layer.of_limits()) {
+            let lower = merged.remove(name).unwrap_or_default();
             merged.insert(name, higher.clone().layered_over(lower));
         }
         let mut limits = HashTable::with_capacity(merged.len());
@@ -83,8 +83,7 @@ impl Snapshot {
             let limit = LimitEntry { name: name.to_owned(), merged, candidate };
             limits.insert_unique(hash, limit, |limit| PolicyName::hash_of(&limit.name));
         }
-        let sources = layers.iter().rev().map(|layer| &layer.callers);
-        let callers = CallerTable::new(identities, sources);
+        let callers = CallerTable::new(identities, layers.iter().rev().map(|layer| &**layer));
         let first_end = layers.iter().filter_map(|layer| layer.first_end()).min();
         let global = OverrideSource::ALL.into_iter().rev().find_map(|source| {
             layers[source as usize].enforcement().map(|enforcement| (enforcement, source))
@@ -101,10 +100,10 @@ impl Snapshot {
     #[cfg(feature = "overrides")]
     pub(super) fn has_returned(&self) -> bool {
         let now = self.identities().now();
-        self.layers.iter().any(|layer| layer.returned(now).next().is_some())
+        self.layers.iter().any(|layer| layer.has_returned(now))
     }
 
-    pub(super) fn identities(&self) -> &Arc<Identities> {
+    fn identities(&self) -> &Arc<Identities> {
         &self.callers.identities
     }
 
@@ -114,9 +113,7 @@ impl Snapshot {
             return NameBits::ALL;
         }
         let mut names = NameBits::default();
-        let with_callers = self.layers.iter().flat_map(|layer| layer.callers.0.keys());
-        let limits = self.limits.iter().map(|limit| &limit.name).chain(with_callers);
-        for name in limits {
+        for (name, ..) in self.layers.iter().flat_map(|layer| layer.iter()) {
             names.insert(PolicyName::hash_of(name));
             names.insert(PolicyName::hash_of(plans::limit_of(name)));
         }
@@ -148,7 +145,7 @@ impl Snapshot {
 
     pub(super) fn by_source(&self, name: &str) -> Vec<(OverrideSource, Override)> {
         let sources = OverrideSource::ALL.into_iter().rev();
-        let found = |source| Some((source, self.layer(source).limit(name)?.clone()));
+        let found = |source| Some((source, self.layer(source).get(name, None)?.clone()));
         sources.filter_map(found).collect()
     }
 
@@ -212,7 +209,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn snapshot(name: &str, what: Override) -> Snapshot {
-        let change = |layer: &mut Layer| drop(layer.limits.insert(name.to_owned(), what));
+        let change = |layer: &mut Layer| layer.set(name, None, Some(what));
         Snapshot::default().changed(OverrideSource::Program, change).unwrap()
     }
 
@@ -261,7 +258,8 @@ mod tests {
     fn a_change_that_changes_nothing_makes_no_snapshot() {
         let before = snapshot("mail", Override::new().threshold(9));
         assert!(before.changed(OverrideSource::File, |_| ()).is_none());
-        let removed = before.changed(OverrideSource::Program, |layer| layer.limits.clear());
+        let removed =
+            before.changed(OverrideSource::Program, |layer| layer.set("mail", None, None));
         let names = [before.names(), removed.unwrap().names()];
         assert!(names[0] != NameBits::default() && names[1] == NameBits::default());
     }
