@@ -221,6 +221,11 @@ impl Schedule {
         self.now
     }
 
+    /// Returns how often the state of a caller has expired.
+    pub fn lives(&self, caller: usize) -> u64 {
+        self.model.lives(caller)
+    }
+
     /// The policies that take turns.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
