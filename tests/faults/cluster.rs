@@ -233,6 +233,55 @@ async fn slots_that_move_under_load_cost_no_call_and_no_count() {
     assert_eq!(history.count(|outcome| outcome == Outcome::Admitted), counted);
 }
 
+/// The nodes answer `TRYAGAIN` to a command of several keys, of which each has some.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_of_several_keys_waits_until_their_slot_has_moved() {
+    const BOTH: Policy = Policy::sliding_window("both", MINUTE, 100).concurrency(9);
+    let cluster = Cluster::without_replicas();
+    let patient = uncached(&cluster.url()).await;
+    let hasty = limiter_on(&cluster.url(), OnStoreError::Deny).await;
+    let key = "ratelimit:sliding_window:both/alice";
+    let (slot, home) = (cluster.slot(key), cluster.home(key));
+    let other = (home + 1) % 3;
+    // While it has its permit, both keys are there.
+    let first = patient.check(&BOTH, "alice").await.unwrap();
+    cluster.begin_to_migrate(slot, home, other);
+    let port = cluster.nodes[other].public_port();
+    let moved: String =
+        cluster.nodes[home].command(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"));
+    assert_eq!(moved, "OK");
+
+    let asked = Instant::now();
+    let reason = unavailable(hasty.check(&BOTH, "alice").await);
+    let given_up = asked.elapsed();
+    let expected = [UnavailableReason::NotReady, UnavailableReason::DeadlineExceeded];
+    assert!(expected.contains(&reason), "{reason:?}");
+    let tried_again = || {
+        let errors: String = cluster.nodes[home].command("INFO errorstats");
+        let count = errors.lines().find_map(|line| line.strip_prefix("errorstat_TRYAGAIN:count="));
+        count.map_or(0, |count| count.trim().parse::<u32>().expect("a number"))
+    };
+    let before = tried_again();
+    assert!(before > 0);
+    // The node is not blamed for the slot.
+    assert!(is_well(&hasty), "{:?}", hasty.servers());
+
+    let call = tokio::spawn(async move { patient.check(&BOTH, "alice").await });
+    harness::wait_for("some attempts", || (tried_again() > before + 2).then_some(()));
+    assert!(!call.is_finished());
+    cluster.migrate(slot, home, other, || ());
+    let moved = Instant::now();
+    let second = call.await.unwrap().unwrap();
+    assert_eq!((first.remaining(), second.remaining()), (99, 98));
+    FaultLine::of("cluster: the keys of a call are on two nodes")
+        .with("callers get", format!("{reason:?}"))
+        .after("given up after", given_up)
+        .after("decided, if there is time, when the slot has moved, after", moved.elapsed())
+        .print();
+    let counted: usize = cluster.nodes[other].command(&format!("ZCOUNT {key} 0 +inf"));
+    assert_eq!(counted, 2);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_redirect_a_call_in_a_circle_have_time_to_agree() {
     let cluster = Cluster::without_replicas();

@@ -135,8 +135,7 @@ impl<'a> Run<'a> {
                 let Operation { cost, id, .. } = operation;
                 let place = Place { policy: first, cost, mark: outcome.mark, id };
                 let caller = Caller::from(operation.caller);
-                let is_promised = self.store
-                    .is_promised(KeyRef::new(first, caller.parts()), place);
+                let is_promised = self.store.is_promised(KeyRef::new(first, caller.parts()), place);
                 // The turn of a call that has passed needs no promise.
                 if outcome.mark.at.get() > before && !self.is_outdated(index) {
                     assert_eq!(is_promised, expected, "MODEL_SEED={seed}: {operation:?}");
@@ -171,8 +170,7 @@ impl<'a> Run<'a> {
                 let Operation { cost, id, .. } = operation;
                 let place = Place { policy: first, cost, mark: outcome.mark, id };
                 let caller = Caller::from(operation.caller);
-                let standing = self.store
-                    .advance(KeyRef::new(first, caller.parts()), place);
+                let standing = self.store.advance(KeyRef::new(first, caller.parts()), place);
                 if outcome.mark.at.get() > before && !self.is_outdated(index) {
                     let at = standing.map(|it| it.at.get());
                     assert_eq!(at, expected, "MODEL_SEED={seed}: {operation:?}");
