@@ -39,7 +39,7 @@ impl QuotaUnit {
 }
 
 impl Policy {
-    /// Sets what clients are told that a unit is, for calls whose cost is not 1. It changes no decision.
+    /// Sets the unit that header fields name, for calls whose cost is not 1. It changes no decision.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -34,7 +34,8 @@ pub(super) enum RedisClient {
 }
 
 /// Redirects followed without a pause. Further ones wait [`REDIRECT_PAUSE`] each until the deadline:
-/// nodes that redirect to each other have not agreed on the slot's owner yet.
+/// nodes that redirect to each other have not agreed on the slot's owner yet. So does a command whose keys are on
+/// two nodes, until the slot has moved.
 const FAST_REDIRECTS: u32 = 5;
 const REDIRECT_PAUSE: Duration = Duration::from_millis(10);
 
@@ -150,7 +151,7 @@ impl RedisClient {
 
     /// Sends a command to the key's server, and waits for its reply until the deadline.
     ///
-    /// Redirects are followed, and the source of an unknown script is sent. After a `READONLY`
+    /// Redirects are followed, also while a slot moves, and the source of an unknown script is sent. After a `READONLY`
     /// error, or a lost connection if the command is idempotent, it is sent once more. The breaker
     /// of each server records one result: that of the last attempt there.
     pub(super) async fn send(
@@ -187,6 +188,12 @@ impl RedisClient {
                     next = Some((to.ok_or(UnavailableReason::NotReady)?, !is_moved));
                     failed.record();
                     redirects += 1;
+                    pause_before_redirect(redirects, deadline).await?;
+                }
+                // Its next node is found anew: the slot may have moved meanwhile.
+                (Failure::TryAgain, Self::Cluster(_)) => {
+                    failed.record();
+                    redirects = redirects.max(FAST_REDIRECTS) + 1;
                     pause_before_redirect(redirects, deadline).await?;
                 }
                 (failure, _) => {

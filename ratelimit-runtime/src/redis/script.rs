@@ -71,32 +71,32 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["83a8100edde8eb327792e695112e4286481c1011", "8786193d578ecee7904425bcae69b530cbccf408"],
+        ["8295ec0fb65477f76f5e0665de209a928e296e86", "a031be8095516fa113c1bed8a128e9e463d16233"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["34361edd2e3d212bf65a9505951c2566326a5fd0", "600b329a3113fa7370bbfb44c667c5bfefc86f17"],
+        ["47e86be0b774bba00566cc21c122624975528abf", "2725e92fb36e4bc92aeaeea875e6ddab34301e57"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["929adc83fa571890f3263110c483410aeaa7ea4a", "5b86438bfa4be0dff5b7ba798f3c3f0e49ff117c"],
+        ["36616a458c2b6ca2237c699acfe5d6203bd8ceed", "928298cfdbcde31625dc0707b47e948c75cd96a3"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["45c950651c6ceea66cb927dffa5668fdf84b2179", "217c1d4a79ee183d6f0cfc00aa0f512039e0719e"],
+        ["6894d3e1412f7a20aa2fc53dae4246158e266ec0", "d39b5704ff10f6b9b232a006b32be8f0cfa2863d"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["8c4efb3a6b32f553a3bcd75ae89132ccf9f8704d", "04eb9089552b169b5974d8ac512a9a2736801b09"],
+        ["8b7c8134759a2416e870aa700e7ab9c59300217d", "b5351c409c77fa8b1e34d893131fa00798dd3e01"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["2f467982f2cc11ce7200ec25c020bdd58adce529", "f1694e93f8c7261bdfcbe1494cbbf016f9c847d3"],
+        ["25ee09c06e6c3f3f79bdeb914e3e7566cacd7a20", "6b68e67cd6c0906f763cfbe547101f0bc6019c06"],
         push_calendar_window,
     ),
 ];

@@ -157,9 +157,9 @@ pub(super) fn entry_id(id: u64) -> u64 {
 /// window of the calendar.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: "", sha1: "" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "b24a09eb44426a7060578e21027f86e011620b13" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "8192c3f5354caa9e7fa324f7094f76c2e468de6f" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "96eb827d6bf773c0be8c3aa9f9194a24ede21686" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "243704879f9263ca6653caa8197a9b66391f5ea6" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "1af7317d2e4175e2937e477e763c9a4de41b5353" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "3383f835f50276b01a02c78df313f7a8845ec30a" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "31bedc82a34f35f1bf0c89c1290f1a00b2fe41fc" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "a1294be5e81c6418d0c246a6c2a0993cbcc5e50e" },
     Text { source: "", sha1: "" },
 ];

@@ -23,10 +23,10 @@ pub(crate) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "0b8e16768b4f587159e53504dfadf269b7acc360" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "52e3de2b3cb9399126850bf85992a561a2b998e4" };
 
 pub(super) static RENEW: Text =
-    Text { source: sources::RENEW, sha1: "36dbcd4b9e023bda40c1703f9c44a7e7593cdbaa" };
+    Text { source: sources::RENEW, sha1: "42e15bd8a324dc6a66b2f11b46302aa493b37a9c" };
 
 /// The gate that a call passes before an algorithm decides.
 #[derive(Clone, Copy)]
