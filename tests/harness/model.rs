@@ -221,8 +221,8 @@ impl Rules {
 impl Model {
     /// Returns a model without any calls.
     pub fn new(by: By) -> Self {
-        let (callers, lines, permits, blocks, expiries, lives) = Default::default();
-        Self { callers, lines, permits, blocks, expiries, lives, by, numbers: 0 }
+        let (callers, lines, permits, blocks, expiries, all_lives) = Default::default();
+        Self { callers, lines, permits, blocks, expiries, lives: all_lives, by, numbers: 0 }
     }
 
     /// Decides a call, and records it unless it is a peek. A blocked caller is refused; a recorded call that a window
