@@ -75,8 +75,7 @@ pub fn policies() -> Vec<RegisteredPolicy> {
 /// ```
 #[must_use]
 pub fn policies_by_hand() -> Vec<RegisteredPolicy> {
-    let mut policies: Vec<_> =
-        by_hand::policies().into_iter().map(RegisteredPolicy::by_hand).collect();
+    let mut policies: Vec<_> = by_hand::policies().iter().map(RegisteredPolicy::by_hand).collect();
     policies.sort_by_key(RegisteredPolicy::name);
     policies.dedup_by_key(|policy| policy.name());
     policies
@@ -117,8 +116,8 @@ pub struct RegisteredPolicy {
 }
 
 impl RegisteredPolicy {
-    fn by_hand(policy: Policy) -> Self {
-        Self { site: None, policy }
+    fn by_hand(policy: &Policy) -> Self {
+        Self { site: None, policy: *policy }
     }
 
     /// Returns the policy of a function's limit, or those of its plans.
@@ -171,7 +170,6 @@ impl RegisteredPolicy {
     /// Returns the declared policy with these tiers, for values that come with each call:
     /// [`Limiter::usage`](crate::Limiter::usage) has an example. `burst` and `concurrency` that come with
     /// the call are set on the result.
-    #[must_use]
     pub fn with_tiers(&self, tiers: &[Tier]) -> Policy {
         self.policy.with_tiers(tiers)
     }
@@ -206,7 +204,6 @@ impl RegisteredPolicy {
     }
 
     /// Returns the policy as far as it is known without a call: a dynamic value is 0.
-    #[must_use]
     pub fn declared(&self) -> &Policy {
         &self.policy
     }
@@ -346,15 +343,15 @@ pub fn conflicts() -> Vec<(RegisteredPolicy, RegisteredPolicy)> {
     let policies = policies();
     let pairs = policies.windows(2).filter(|pair| pair[0].conflicts_with(&pair[1]));
     let mut pairs: Vec<_> = pairs.map(|pair| (pair[0].clone(), pair[1].clone())).collect();
-    pairs.extend(by_hand::policies().into_iter().filter_map(conflict_of));
+    pairs.extend(by_hand::policies().iter().filter_map(conflict_of));
     pairs
 }
 
 /// Returns the conflict of a policy that is checked by hand: with a function, or an earlier such policy.
-fn conflict_of(policy: Policy) -> Option<(RegisteredPolicy, RegisteredPolicy)> {
+fn conflict_of(policy: &Policy) -> Option<(RegisteredPolicy, RegisteredPolicy)> {
     let second = RegisteredPolicy::by_hand(policy);
-    let earlier = by_hand::policies().into_iter().take_while(|earlier| *earlier != policy);
-    let earlier = earlier.map(RegisteredPolicy::by_hand);
+    let earlier = by_hand::policies().into_iter().take_while(|earlier| earlier != policy);
+    let earlier = earlier.map(|policy| RegisteredPolicy::by_hand(&policy));
     let first = policies().into_iter().chain(earlier).find(|it| it.conflicts_with(&second))?;
     Some((first, second))
 }
@@ -362,7 +359,7 @@ fn conflict_of(policy: Policy) -> Option<(RegisteredPolicy, RegisteredPolicy)> {
 /// Logs the conflict of a new policy that is checked by hand.
 #[cold]
 pub(crate) fn warn_of_conflict(policy: &Policy) {
-    if let Some((first, second)) = conflict_of(*policy) {
+    if let Some((first, second)) = conflict_of(policy) {
         tracing::warn!(?first, ?second, "two limits of one name have different histories");
     }
 }

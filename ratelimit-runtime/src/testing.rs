@@ -1,4 +1,4 @@
-//! Tests of limits: a limiter for each test, refusals by plan, and assertions (feature `testing`).
+//! Tests of limits: a limiter for each test, refusals on demand, and assertions (feature `testing`).
 //!
 //! Enable the feature for tests alone. A production build has none of it:
 //!
@@ -11,9 +11,9 @@
 //! | function | effect |
 //! |---|---|
 //! | [`isolated`] | gives the calls inside a future a limiter of their own |
-//! | [`refuse`], [`exhaust`], [`busy`], [`unavailable`] | plan the answer to all calls of a limit inside it |
-//! | [`refuse_for`], [`exhaust_for`], [`busy_for`], [`unavailable_for`] | plan the answer to one caller's calls |
-//! | [`restore`] | ends the plans of a limit |
+//! | [`refuse`], [`exhaust`], [`busy`], [`unavailable`] | refuse all calls of a limit inside it |
+//! | [`refuse_for`], [`exhaust_for`], [`busy_for`], [`unavailable_for`] | refuse one caller's calls |
+//! | [`restore`] | ends the refusals of a limit |
 //! | [`assert_limited`] | asserts that so many calls pass, and that the promised wait is exact |
 //! | [`assert_covered`], [`assert_covered_but`] | asserts that the tests of this process have seen each limit admit and refuse |
 //! | `at` | sets the time of the calendar, with the feature `calendar` |
@@ -48,7 +48,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// share no counts, although their functions name no limiter and the callers are the same.
 ///
 /// Calls of functions with an argument `limiter` keep that limiter. A task that the future spawns is outside:
-/// wrap its future, too. The limiter, some kilobytes, stays for the rest of the process.
+/// wrap its future, too. A server spawns a task for each connection: isolate its requests one by one, by a layer that
+/// wraps `next.run(request)` in [`isolated_with`] and one limiter. The limiter, some kilobytes, stays for the rest of
+/// the process.
 ///
 /// ```
 /// use ratelimit_runtime::{RateLimitError, rate_limit, testing};
@@ -120,6 +122,8 @@ pub fn isolated_with<F: Future>(limiter: Limiter, future: F) -> impl Future<Outp
 /// .await;
 /// # }
 /// ```
+///
+/// One of [`Plans`](crate::Plans) is named with any plan, such as `api@pro`, and calls of all its plans are refused.
 ///
 /// # Panics
 ///
@@ -210,7 +214,7 @@ pub fn unavailable_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCall
     plan(limit.into(), Some(caller.into_caller().into_owned()), PlannedRefusal::Unavailable);
 }
 
-/// Ends all plans of a limit: the limiter decides its calls again.
+/// Ends all refusals that tests have set for a limit: the limiter decides its calls again.
 ///
 /// # Panics
 ///
@@ -279,7 +283,7 @@ fn name_of(limit: LimitRef<'_>) -> &'static str {
 fn change(change: impl FnOnce(&mut Vec<PlannedAnswer>)) {
     change_planned(change).unwrap_or_else(|| {
         panic!(
-            "answers are planned inside `testing::isolated(..)`; a task that is spawned inside is outside: \
+            "limits are refused inside `testing::isolated(..)`; a task that is spawned inside is outside: \
              wrap its future, too"
         )
     });

@@ -54,10 +54,16 @@ impl LimitRef<'_> {
             Named::Policy(policy) => Ok((*policy, &[])),
             Named::Registered(limit) => Ok((*limit.declared(), limit.dynamic_args())),
             Named::Name(name) => {
-                let found = registry::policies().into_iter().find(|limit| limit.name() == name);
-                let limit = found.ok_or_else(|| UsageError::UnknownLimit {
-                    limit: name.to_owned(),
-                    nearest: registry::nearest(name, &registry::names()),
+                let limits = registry::policies();
+                let found = limits.iter().find(|limit| limit.name() == name);
+                let limit = found.ok_or_else(|| {
+                    let plan =
+                        |found: &&str| found.split_once('@').is_some_and(|(all, _)| all == name);
+                    let plan = limits.iter().map(RegisteredPolicy::name).find(plan);
+                    UsageError::UnknownLimit {
+                        limit: name.to_owned(),
+                        nearest: plan.or_else(|| registry::nearest(name, &registry::names())),
+                    }
                 })?;
                 Ok((*limit.declared(), limit.dynamic_args()))
             }
@@ -76,7 +82,6 @@ pub struct LimitUsage {
 
 impl LimitUsage {
     /// Returns the effective policy: overrides apply.
-    #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -236,6 +241,7 @@ impl Limiter {
     /// # }
     /// ```
     ///
+    /// One of [`Plans`](crate::Plans) is named with its plan, such as `api@pro`.
     /// [`caller!`](crate::caller!) makes the caller of a `key` with several parts. A trait's default method
     /// without a `name` counts under the type of its receiver too: `caller!(type_name::<T>(), user)`.
     ///

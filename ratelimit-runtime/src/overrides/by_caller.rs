@@ -76,7 +76,7 @@ impl Overrides {
     }
 
     /// Overrides all limits for one caller in this process. An override of one limit for this caller is used
-    /// before it.
+    /// in its place, as a whole.
     ///
     /// While there is one, each call of every limit looks its caller up.
     ///

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use ratelimit_core::rules;
+use ratelimit_core::PolicyFault;
 
 use super::{Enforcement, Fault};
 use crate::policy::{Policy, Tier};
@@ -232,7 +232,7 @@ impl Override {
             _ => *declared,
         };
         if policy.calendar_unit() != declared.calendar_unit() {
-            return Err(rules::calendar_violation("period").into());
+            return Err(PolicyFault::CalendarWith { argument: "period" }.into());
         }
         if let Some(burst) = burst {
             policy = policy.burst(*burst);

@@ -11,6 +11,7 @@ use super::{
     candidate::Candidate,
     effective::Effective,
     filter::NameBits,
+    layer::ALL_LIMITS,
 };
 use crate::{
     error::Denied,
@@ -109,11 +110,17 @@ impl Snapshot {
 
     /// Returns the names of the limits whose calls may differ from their declarations.
     pub(super) fn names(&self) -> NameBits {
-        if self.enforcement().is_some() || self.callers.has_all_limits() {
+        // A global `On` changes no limit. One that ends is looked up, as a lower source's may follow.
+        let is_idle = self.global.is_none_or(|(enforcement, source)| {
+            let what = self.layer(source).get(ALL_LIMITS, None);
+            enforcement == Enforcement::On && what.is_none_or(|what| what.until.is_none())
+        });
+        if !is_idle || self.callers.has_all_limits() {
             return NameBits::ALL;
         }
         let mut names = NameBits::default();
-        for (name, ..) in self.layers.iter().flat_map(|layer| layer.iter()) {
+        let places = self.layers.iter().flat_map(|layer| layer.iter());
+        for (name, ..) in places.filter(|(name, ..)| *name != ALL_LIMITS) {
             names.insert(PolicyName::hash_of(name));
             names.insert(PolicyName::hash_of(plans::limit_of(name)));
         }
@@ -252,6 +259,19 @@ mod tests {
             assert!(std::ptr::eq(effective.policy(), policy));
             assert_eq!(effective.enforcement, enforcement);
         }
+    }
+
+    #[test]
+    fn a_global_enforcement_is_looked_up_if_it_changes_limits_or_ends() {
+        let names = |what: Override| {
+            let change = |layer: &mut Layer| layer.set(ALL_LIMITS, None, Some(what));
+            Snapshot::default().changed(OverrideSource::Operator, change).unwrap().names()
+        };
+        let [on, off] =
+            [Enforcement::On, Enforcement::Off].map(|it| Override::new().enforcement(it));
+        assert_eq!(names(on.clone()), NameBits::default());
+        let until = SystemTime::now() + MINUTE;
+        assert_eq!([names(off), names(on.until(until))], [NameBits::ALL, NameBits::ALL]);
     }
 
     #[test]
