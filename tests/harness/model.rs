@@ -221,7 +221,7 @@ impl Rules {
 impl Model {
     /// Returns a model without any calls.
     pub fn new(by: By) -> Self {
-        let X
+        let (callers, lines, permits, blocks, expiries, lives) = Default::default();
         Self { callers, lines, permits, blocks, expiries, lives, by, numbers: 0 }
     }
 
