@@ -221,7 +221,8 @@ impl Rules {
 impl Model {
     /// Returns a model without any calls.
     pub fn new(by: By) -> Self {
-        let (callers, lines, permits, blocks, expiries, lives) = Default::default();
+        let (callers, lines, permits, blocks) = Default::default();
+        let (expiries, lives) = (HashMap::new(), HashMap::new());
         Self { callers, lines, permits, blocks, expiries, lives, by, numbers: 0 }
     }
 
