@@ -11,6 +11,7 @@ use super::{
     candidate::Candidate,
     effective::Effective,
     filter::NameBits,
+    layer::ALL_LIMITS,
 };
 use crate::{
     error::Denied,
@@ -111,14 +112,15 @@ impl Snapshot {
     pub(super) fn names(&self) -> NameBits {
         // A global `On` changes no limit. One that ends is looked up, as a lower source's may follow.
         let is_idle = self.global.is_none_or(|(enforcement, source)| {
-            let what = self.layer(source).global.as_ref();
+            let what = self.layer(source).get(ALL_LIMITS, None);
             enforcement == Enforcement::On && what.is_none_or(|what| what.until.is_none())
         });
         if !is_idle || self.callers.has_all_limits() {
             return NameBits::ALL;
         }
         let mut names = NameBits::default();
-        for (name, ..) in self.layers.iter().flat_map(|layer| layer.iter()) {
+        let places = self.layers.iter().flat_map(|layer| layer.iter());
+        for (name, ..) in places.filter(|(name, ..)| *name != ALL_LIMITS) {
             names.insert(PolicyName::hash_of(name));
             names.insert(PolicyName::hash_of(plans::limit_of(name)));
         }
@@ -262,7 +264,7 @@ mod tests {
     #[test]
     fn a_global_enforcement_is_looked_up_if_it_changes_limits_or_ends() {
         let names = |what: Override| {
-            let change = |layer: &mut Layer| layer.global = Some(what);
+            let change = |layer: &mut Layer| layer.set(ALL_LIMITS, None, Some(what));
             Snapshot::default().changed(OverrideSource::Operator, change).unwrap().names()
         };
         let [on, off] =

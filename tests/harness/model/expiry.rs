@@ -5,6 +5,7 @@ use super::{
     entries::{Bucket, full},
     log::Log,
     states::State,
+    turns::Turns,
 };
 
 /// The time for which a state still counts after it has become equal to an empty one.
@@ -15,7 +16,7 @@ impl Model {
     /// of its server.
     pub(super) fn forget_expired(&mut self, now: u64) {
         if self.by == By::Number {
-            let expired = self.expires.extract_if(|_, ends| *ends + LINGERS <= now);
+            let expired = self.expiries.extract_if(|_, ends| *ends + LINGERS <= now);
             for (caller, _) in expired {
                 self.callers.remove(&caller);
                 self.lines.remove(&caller);
@@ -34,8 +35,8 @@ impl Model {
     pub(super) fn extend(&mut self, caller: usize, at_least: u64) {
         let state = self.callers.get_mut(&caller).filter(|_| self.by == By::Number);
         let Some(state) = state else { return };
-        let expires = self.expires.entry(caller).or_default();
-        let turns = self.lines.get(&caller).map_or(0, |turns| turns.ends());
+        let expires = self.expiries.entry(caller).or_default();
+        let turns = self.lines.get(&caller).map_or(0, Turns::ends);
         *expires = match state {
             State::Log(log) => log.ends(*expires),
             state => state.ends().max(*expires),
