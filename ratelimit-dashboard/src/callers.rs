@@ -53,6 +53,8 @@ struct CallerQuota {
     reset: f64,
     /// `true` if values come with each call: they are those of the latest one, perhaps of another caller.
     is_by_latest_call: bool,
+    /// The enforcement after overrides, also of this caller.
+    enforcement: &'static str,
 }
 
 pub(super) async fn look_up(
@@ -105,6 +107,9 @@ impl Dashboard {
             Err(RateLimitError::Busy(_)) => None,
             Err(error) => return Err(failed(&error)),
         };
+        let usage = self.limiter.usage(&policy, &caller).await.map_err(|why| {
+            ActionError::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
+        })?;
         let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
         Ok(json(&CallerQuota {
             remaining: left.remaining(),
@@ -113,6 +118,7 @@ impl Dashboard {
             next: next.map(millis),
             reset: millis(left.reset_after()),
             is_by_latest_call: known.is_dynamic,
+            enforcement: usage.enforcement().as_str(),
         }))
     }
 

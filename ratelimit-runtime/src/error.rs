@@ -232,7 +232,7 @@ impl fmt::Display for Exceeded {
             "rate limit `{}` exceeded: at most {} per {}, retry after {:?}",
             self.policy,
             self.threshold(),
-            self.period.as_period(),
+            self.flags.period_text(self.period),
             ceil_to_millis(self.retry_after()),
         )
     }

@@ -19,7 +19,8 @@ impl Policy {
     /// [`max_wait`](crate::Check::max_wait), [`lease`](Self::lease) and
     /// [`count_rejected`](Self::count_rejected). An [override](crate::Overrides) changes the threshold.
     ///
-    /// A [`period`](crate::Decision::period) of it is nominal: 1, 7 or 31 days. Waits are exact.
+    /// A [`period`](crate::Decision::period) of it is nominal: 1, 7 or 31 days, also as `w` of `RateLimit-Policy`. Waits
+    /// are exact, and errors name the unit: `at most 100000 per month`.
     ///
     #[cfg_attr(feature = "calendar", doc = "```")]
     #[cfg_attr(not(feature = "calendar"), doc = "```ignore")]

@@ -1,8 +1,9 @@
 //! Properties of a policy, one bit each, and above them the unit of its quota; its algorithm; and its plan.
 
-use ratelimit_core::Algorithm;
+use ratelimit_core::{Algorithm, CalendarUnit};
 
 use super::{PolicyName, QuotaUnit};
+use crate::time::Micros;
 
 /// The bits, the algorithm and the plan, in four bytes: an error contains them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,6 +73,14 @@ impl Flags {
     #[inline]
     pub(super) fn plan(self) -> Option<PlanId> {
         (self.plan != [0; 2]).then_some(self.plan)
+    }
+
+    /// Returns a period as messages have it: `month`, or a length of time.
+    pub(crate) fn period_text(self, period: Micros) -> String {
+        match CalendarUnit::of_nominal(period.get()) {
+            Some(unit) if self.algorithm == Algorithm::CalendarWindow => unit.as_str().to_owned(),
+            _ => period.as_period(),
+        }
     }
 
     #[cfg(feature = "testing")]

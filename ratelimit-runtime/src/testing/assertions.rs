@@ -8,7 +8,7 @@ use crate::{
     decision::Answer,
     error::{Exceeded, RateLimitError},
     observe::observe,
-    registry,
+    registry::{self, RegisteredPolicy},
     telemetry::stats::{self, Verdict},
 };
 
@@ -126,21 +126,23 @@ fn assert_paused(place: &Location<'_>) {
 /// caller. In a dry run, a call counts as refused that would have been.
 ///
 /// Calls count from the first [`isolated`](super::isolated) on. A test that asserts it makes the calls itself, or is the last
-/// one of its process.
+/// one of its process. Each of a limit's [`Plans`](crate::Plans) is a limit here.
 ///
 /// # Panics
 ///
-/// With all that is missing.
+/// With all that is missing. If there is no limit: the test then links no library that has one, and
+/// `use shop as _;` links the library `shop`.
 #[track_caller]
 pub fn assert_covered() {
     assert_covered_but(&[]);
 }
 
-/// Asserts the same of all limits but those of these names.
+/// Asserts the same of all limits but those of these names. `api` is the limit with all its plans, and `api@pro` one
+/// of them.
 ///
 /// # Panics
 ///
-/// With all that is missing.
+/// As [`assert_covered`].
 #[track_caller]
 pub fn assert_covered_but(names: &[&str]) {
     let counts = stats::snapshot();
@@ -149,7 +151,14 @@ pub fn assert_covered_but(names: &[&str]) {
     let is_annotated = |name| limits.iter().any(|limit| limit.name() == name);
     let by_hand: Vec<_> = by_hand.into_iter().filter(|it| !is_annotated(it.name())).collect();
     limits.extend(by_hand);
-    for limit in limits.iter().filter(|limit| !names.contains(&limit.name())) {
+    assert!(
+        !limits.is_empty(),
+        "no limit is linked into this test; name the library that has them: write `use shop as _;`"
+    );
+    let is_named = |limit: &RegisteredPolicy| {
+        names.contains(&limit.name()) || names.contains(&limit.declared().name())
+    };
+    for limit in limits.iter().filter(|limit| !is_named(limit)) {
         let of_limit = counts.iter().find(|it| it.name() == limit.name());
         let has = |verdict| of_limit.is_some_and(|counts| counts.total(verdict) > 0);
         let refusals = [Verdict::Refused, Verdict::Busy, Verdict::WouldHaveRefused];
