@@ -107,9 +107,10 @@ impl Dashboard {
             Err(RateLimitError::Busy(_)) => None,
             Err(error) => return Err(failed(&error)),
         };
-        let usage = self.limiter.usage(&policy, &caller).await.map_err(|why| {
-            ActionError::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
-        })?;
+        let usage =
+            self.limiter.usage(&policy, &caller).await.map_err(|why| {
+                ActionError::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
+            })?;
         let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
         Ok(json(&CallerQuota {
             remaining: left.remaining(),

@@ -26,6 +26,7 @@
 mod assertions;
 
 use std::{
+    borrow::Cow,
     process,
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -164,7 +165,7 @@ pub fn isolated_with<F: Future>(limiter: Limiter, future: F) -> impl Future<Outp
 /// Outside of [`isolated`], and for a name that no annotated function has.
 #[track_caller]
 pub fn refuse<'a>(limit: impl Into<LimitRef<'a>>, after: Duration) {
-    plan(limit.into(), None, PlannedRefusal::Exceeded(Some(after)));
+    plan(limit, None, PlannedRefusal::Exceeded(Some(after)));
 }
 
 /// Refuses the calls of one caller, as [`refuse`]. `caller` is the `key` of the call, or the caller of its
@@ -180,11 +181,7 @@ pub fn refuse_for<'a>(
     caller: impl IntoCaller<'a>,
     after: Duration,
 ) {
-    plan(
-        limit.into(),
-        Some(caller.into_caller().into_owned()),
-        PlannedRefusal::Exceeded(Some(after)),
-    );
+    plan(limit, Some(caller.into_caller()), PlannedRefusal::Exceeded(Some(after)));
 }
 
 /// Refuses all calls of a limit as if their quota was used up just now: the wait is the longest period.
@@ -194,7 +191,7 @@ pub fn refuse_for<'a>(
 /// As [`refuse`].
 #[track_caller]
 pub fn exhaust<'a>(limit: impl Into<LimitRef<'a>>) {
-    plan(limit.into(), None, PlannedRefusal::Exceeded(None));
+    plan(limit, None, PlannedRefusal::Exceeded(None));
 }
 
 /// Refuses the calls of one caller, as [`exhaust`].
@@ -204,7 +201,7 @@ pub fn exhaust<'a>(limit: impl Into<LimitRef<'a>>) {
 /// As [`refuse`].
 #[track_caller]
 pub fn exhaust_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'a>) {
-    plan(limit.into(), Some(caller.into_caller().into_owned()), PlannedRefusal::Exceeded(None));
+    plan(limit, Some(caller.into_caller()), PlannedRefusal::Exceeded(None));
 }
 
 /// Refuses all calls of a limit as if too many were in flight: [`RateLimitError::Busy`](crate::RateLimitError::Busy).
@@ -214,7 +211,7 @@ pub fn exhaust_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'
 /// As [`refuse`].
 #[track_caller]
 pub fn busy<'a>(limit: impl Into<LimitRef<'a>>) {
-    plan(limit.into(), None, PlannedRefusal::Busy);
+    plan(limit, None, PlannedRefusal::Busy);
 }
 
 /// Refuses the calls of one caller, as [`busy`].
@@ -224,7 +221,7 @@ pub fn busy<'a>(limit: impl Into<LimitRef<'a>>) {
 /// As [`refuse`].
 #[track_caller]
 pub fn busy_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'a>) {
-    plan(limit.into(), Some(caller.into_caller().into_owned()), PlannedRefusal::Busy);
+    plan(limit, Some(caller.into_caller()), PlannedRefusal::Busy);
 }
 
 /// Refuses all calls of a limit as if the store could not be reached under [`OnStoreError::Deny`]:
@@ -235,7 +232,7 @@ pub fn busy_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'a>)
 /// As [`refuse`].
 #[track_caller]
 pub fn unavailable<'a>(limit: impl Into<LimitRef<'a>>) {
-    plan(limit.into(), None, PlannedRefusal::Unavailable);
+    plan(limit, None, PlannedRefusal::Unavailable);
 }
 
 /// Refuses the calls of one caller, as [`unavailable`].
@@ -245,7 +242,7 @@ pub fn unavailable<'a>(limit: impl Into<LimitRef<'a>>) {
 /// As [`refuse`].
 #[track_caller]
 pub fn unavailable_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'a>) {
-    plan(limit.into(), Some(caller.into_caller().into_owned()), PlannedRefusal::Unavailable);
+    plan(limit, Some(caller.into_caller()), PlannedRefusal::Unavailable);
 }
 
 /// Ends the staged refusals of a limit, also those of single callers: the limiter decides its calls again.
@@ -255,7 +252,7 @@ pub fn unavailable_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCall
 /// As [`refuse`].
 #[track_caller]
 pub fn restore<'a>(limit: impl Into<LimitRef<'a>>) {
-    let (limit, plan) = limit_and_plan(limit.into());
+    let (limit, plan) = limit_and_plan(limit);
     change(|planned| planned.retain(|it| it.limit != limit || plan.is_some() && it.plan != plan));
 }
 
@@ -300,8 +297,13 @@ pub fn at(time: &str) {
 }
 
 #[track_caller]
-fn plan(limit: LimitRef<'_>, caller: Option<Caller>, refusal: PlannedRefusal) {
+fn plan<'a>(
+    limit: impl Into<LimitRef<'a>>,
+    caller: Option<Cow<'_, Caller>>,
+    refusal: PlannedRefusal,
+) {
     let (limit, plan) = limit_and_plan(limit);
+    let caller = caller.map(Cow::into_owned);
     change(|planned| {
         planned.retain(|it| (it.limit, it.plan, &it.caller) != (limit, plan, &caller));
         planned.push(PlannedAnswer { limit, plan, caller, refusal });
@@ -309,8 +311,8 @@ fn plan(limit: LimitRef<'_>, caller: Option<Caller>, refusal: PlannedRefusal) {
 }
 
 #[track_caller]
-fn limit_and_plan(limit: LimitRef<'_>) -> (&'static str, Option<&'static str>) {
-    limit.limit_and_plan().unwrap_or_else(|error| panic!("{error}"))
+fn limit_and_plan<'a>(limit: impl Into<LimitRef<'a>>) -> (&'static str, Option<&'static str>) {
+    limit.into().limit_and_plan().unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[track_caller]

@@ -86,8 +86,11 @@ async fn a_caller_is_shown_with_its_exemption_from_all_limits_beside_its_numbers
         let operator = Operator::of(&limiter).await;
         let (overrides, alice) = (limiter.overrides(), caller!("acme", Some("alice")));
         let parts = json!([{ "text": "acme" }, { "text": "alice" }]);
-        for (limit, what) in [("greet", json!({ "threshold": 6 })), ("*", json!({ "enforcement": "off" }))] {
-            let exception = json!({ "limit": limit, "caller": parts, "what": what, "scope": "process" });
+        for (limit, what) in
+            [("greet", json!({ "threshold": 6 })), ("*", json!({ "enforcement": "off" }))]
+        {
+            let exception =
+                json!({ "limit": limit, "caller": parts, "what": what, "scope": "process" });
             let (status, told) = operator.act("exception", exception).await;
             assert_eq!(status, 200, "{told}");
         }
@@ -96,8 +99,13 @@ async fn a_caller_is_shown_with_its_exemption_from_all_limits_beside_its_numbers
         }
         let question = json!({ "limit": "greet", "caller": parts });
         let (_, told) = operator.act("caller", question.clone()).await;
-        assert_eq!((&told["threshold"], &told["enforcement"]), (&json!(6), &json!("off")), "{told}");
-        let (_, listed) = operator.act("exceptions", json!({ "limit": "greet", "find": "alice" })).await;
+        assert_eq!(
+            (&told["threshold"], &told["enforcement"]),
+            (&json!(6), &json!("off")),
+            "{told}"
+        );
+        let (_, listed) =
+            operator.act("exceptions", json!({ "limit": "greet", "find": "alice" })).await;
         let limits: Vec<_> =
             listed["callers"].as_array().unwrap().iter().map(|it| it["limit"].clone()).collect();
         assert_eq!(limits, ["greet", "*"], "{listed}");

@@ -74,9 +74,8 @@ async fn a_caller_is_exempt_from_all_limits_beside_numbers_for_one_of_them() {
         }
         // The numbers are those of the limit once the exemption ends.
         overrides.remove_for("*", &acme);
-        for _ in 0..2 {
-            greet(limiter, "acme", 42).await.unwrap();
-        }
+        greet(limiter, "acme", 42).await.unwrap();
+        greet(limiter, "acme", 42).await.unwrap();
         assert_eq!(exceeded(greet(limiter, "acme", 42).await).threshold(), 2);
         // One that is shut out is so beside numbers of its own, but not in a limit that it is exempt from.
         overrides.set_for_all(&acme, deny()).unwrap();

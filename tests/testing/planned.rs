@@ -116,8 +116,9 @@ async fn a_policy_is_planned_for_checks_by_hand_of_any_limiter() {
 #[tokio::test]
 async fn a_limit_is_named_with_all_its_plans_or_by_one_of_them() {
     testing::isolated(async {
-        let refused =
-            async || [by_plan("free", "alice").await, by_plan("pro", "alice").await].map(|it| it.is_err());
+        let refused = async || {
+            [by_plan("free", "alice").await, by_plan("pro", "alice").await].map(|it| it.is_err())
+        };
         testing::exhaust("by plan");
         assert_eq!(refused().await, [true, true]);
         testing::restore("by plan");

@@ -7,7 +7,8 @@ use ratelimit_runtime::{lock, testing};
 
 fn assert_fails(test: impl FnOnce() + std::panic::UnwindSafe) {
     let panic = catch_unwind(test).expect_err("there is no limit");
-    let message = panic.downcast_ref::<String>().unwrap();
+    let message = panic.downcast_ref::<String>().cloned();
+    let message = message.or_else(|| Some((*panic.downcast_ref::<&str>()?).to_owned())).unwrap();
     assert!(message.contains("write `use shop as _;`"), "{message}");
 }
 

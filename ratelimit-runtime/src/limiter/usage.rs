@@ -44,9 +44,7 @@ impl<'a> From<&'a Policy> for LimitRef<'a> {
 impl LimitRef<'_> {
     /// Returns the name of the limit, and the plan if one is named.
     #[cfg(feature = "testing")]
-    pub(crate) fn limit_and_plan(
-        self,
-    ) -> Result<(&'static str, Option<&'static str>), UsageError> {
+    pub(crate) fn limit_and_plan(self) -> Result<(&'static str, Option<&'static str>), UsageError> {
         match self.declared() {
             Ok((policy, _)) => Ok((policy.name(), policy.plan())),
             Err(UsageError::HasPlans { limit, .. }) => Ok((limit, None)),
@@ -56,23 +54,23 @@ impl LimitRef<'_> {
 
     /// Returns the declared policy, and the expressions of its values that are known only at a call.
     fn declared(self) -> Result<(Policy, &'static [&'static str]), UsageError> {
-        let (name, limits) = match self.0 {
+        let name = match self.0 {
             Named::Policy(policy) => return Ok((*policy, &[])),
             Named::Registered(limit) => return Ok((*limit.declared(), limit.dynamic_args())),
-            Named::Name(name) => (name, registry::policies()),
+            Named::Name(name) => name,
         };
-        if let Some(limit) = limits.iter().find(|limit| limit.name() == name) {
-            return Ok((*limit.declared(), limit.dynamic_args()));
-        }
-        let mut plans: Vec<_> =
-            limits.iter().filter(|limit| limit.declared().name() == name).collect();
-        plans.dedup_by_key(|plan| plan.name());
-        Err(match plans.first() {
-            Some(plan) => UsageError::HasPlans {
+        let mut found = registry::policies();
+        found.retain(|limit| limit.is_named(name));
+        found.dedup_by_key(|limit| limit.name());
+        Err(match &found[..] {
+            [limit, ..] if limit.name() == name => {
+                return Ok((*limit.declared(), limit.dynamic_args()));
+            }
+            [plan, ..] => UsageError::HasPlans {
                 limit: plan.declared().name(),
-                plans: plans.iter().map(|plan| plan.name()).collect(),
+                plans: found.iter().map(RegisteredPolicy::name).collect(),
             },
-            None => UsageError::UnknownLimit {
+            [] => UsageError::UnknownLimit {
                 limit: name.to_owned(),
                 nearest: registry::nearest(name, &registry::names()),
             },

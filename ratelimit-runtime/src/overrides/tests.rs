@@ -138,9 +138,12 @@ fn calls_in_flight_are_changed_where_they_are_declared() {
 /// sources, the highest first. A caller's place has its highest source alone; all others are merged.
 fn assert_precedence(policy: &Policy, places: &[(&str, Option<&str>)], sources: &[OverrideSource]) {
     let (overrides, alice) = (Overrides::none(None), Caller::from("alice"));
-    let slots: Vec<_> =
-        places.iter().flat_map(|place| sources.iter().map(move |source| (*place, *source))).collect();
-    let what = |slot: usize, case: usize| match case / 3_usize.pow(u32::try_from(slot).unwrap()) % 3 {
+    let slots: Vec<_> = places
+        .iter()
+        .flat_map(|place| sources.iter().map(move |source| (*place, *source)))
+        .collect();
+    let what = |slot: usize, case: usize| match case / 3_usize.pow(u32::try_from(slot).unwrap()) % 3
+    {
         0 => None,
         1 => Some(Override::new().enforcement(Enforcement::ALL[slot % 3])),
         _ => Some(Override::new().threshold(10 + u32::try_from(slot).unwrap())),

@@ -361,10 +361,7 @@ impl fmt::Display for LimitChange {
 #[track_caller]
 pub fn assert_locked(path: &str, by_hand: &[Policy]) {
     let limits = LimitList::of_program().with(by_hand);
-    assert!(
-        !limits.0.is_empty(),
-        "no limit is linked into this test; name the library that has them: write `use shop as _;`"
-    );
+    assert!(!limits.0.is_empty(), "{}", super::NO_LIMIT);
     if env::var_os("UPDATE_LIMITS").is_some_and(|value| value == "1") {
         let written = fs::write(path, limits.to_string());
         return written.unwrap_or_else(|error| panic!("{path} cannot be written: {error}"));

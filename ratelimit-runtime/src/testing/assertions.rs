@@ -8,7 +8,7 @@ use crate::{
     decision::Answer,
     error::{Exceeded, RateLimitError},
     observe::observe,
-    registry::{self, RegisteredPolicy},
+    registry,
     telemetry::stats::{self, Verdict},
 };
 
@@ -151,14 +151,9 @@ pub fn assert_covered_but(names: &[&str]) {
     let is_annotated = |name| limits.iter().any(|limit| limit.name() == name);
     let by_hand: Vec<_> = by_hand.into_iter().filter(|it| !is_annotated(it.name())).collect();
     limits.extend(by_hand);
-    assert!(
-        !limits.is_empty(),
-        "no limit is linked into this test; name the library that has them: write `use shop as _;`"
-    );
-    let is_named = |limit: &RegisteredPolicy| {
-        names.contains(&limit.name()) || names.contains(&limit.declared().name())
-    };
-    for limit in limits.iter().filter(|limit| !is_named(limit)) {
+    assert!(!limits.is_empty(), "{}", registry::NO_LIMIT);
+    limits.retain(|limit| !names.iter().any(|name| limit.is_named(name)));
+    for limit in &limits {
         let of_limit = counts.iter().find(|it| it.name() == limit.name());
         let has = |verdict| of_limit.is_some_and(|counts| counts.total(verdict) > 0);
         let refusals = [Verdict::Refused, Verdict::Busy, Verdict::WouldHaveRefused];
