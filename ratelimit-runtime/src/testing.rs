@@ -165,7 +165,7 @@ pub fn isolated_with<F: Future>(limiter: Limiter, future: F) -> impl Future<Outp
 /// Outside of [`isolated`], and for a name that no annotated function has.
 #[track_caller]
 pub fn refuse<'a>(limit: impl Into<LimitRef<'a>>, after: Duration) {
-    plan(limit, None, PlannedRefusal::Exceeded(Some(after)));
+    stage(limit, None, PlannedRefusal::Exceeded(Some(after)));
 }
 
 /// Refuses the calls of one caller, as [`refuse`]. `caller` is the `key` of the call, or the caller of its
@@ -181,7 +181,7 @@ pub fn refuse_for<'a>(
     caller: impl IntoCaller<'a>,
     after: Duration,
 ) {
-    plan(limit, Some(caller.into_caller()), PlannedRefusal::Exceeded(Some(after)));
+    stage(limit, Some(caller.into_caller()), PlannedRefusal::Exceeded(Some(after)));
 }
 
 /// Refuses all calls of a limit as if their quota was used up just now: the wait is the longest period.
@@ -191,7 +191,7 @@ pub fn refuse_for<'a>(
 /// As [`refuse`].
 #[track_caller]
 pub fn exhaust<'a>(limit: impl Into<LimitRef<'a>>) {
-    plan(limit, None, PlannedRefusal::Exceeded(None));
+    stage(limit, None, PlannedRefusal::Exceeded(None));
 }
 
 /// Refuses the calls of one caller, as [`exhaust`].
@@ -201,7 +201,7 @@ pub fn exhaust<'a>(limit: impl Into<LimitRef<'a>>) {
 /// As [`refuse`].
 #[track_caller]
 pub fn exhaust_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'a>) {
-    plan(limit, Some(caller.into_caller()), PlannedRefusal::Exceeded(None));
+    stage(limit, Some(caller.into_caller()), PlannedRefusal::Exceeded(None));
 }
 
 /// Refuses all calls of a limit as if too many were in flight: [`RateLimitError::Busy`](crate::RateLimitError::Busy).
@@ -211,7 +211,7 @@ pub fn exhaust_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'
 /// As [`refuse`].
 #[track_caller]
 pub fn busy<'a>(limit: impl Into<LimitRef<'a>>) {
-    plan(limit, None, PlannedRefusal::Busy);
+    stage(limit, None, PlannedRefusal::Busy);
 }
 
 /// Refuses the calls of one caller, as [`busy`].
@@ -221,7 +221,7 @@ pub fn busy<'a>(limit: impl Into<LimitRef<'a>>) {
 /// As [`refuse`].
 #[track_caller]
 pub fn busy_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'a>) {
-    plan(limit, Some(caller.into_caller()), PlannedRefusal::Busy);
+    stage(limit, Some(caller.into_caller()), PlannedRefusal::Busy);
 }
 
 /// Refuses all calls of a limit as if the store could not be reached under [`OnStoreError::Deny`]:
@@ -232,7 +232,7 @@ pub fn busy_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'a>)
 /// As [`refuse`].
 #[track_caller]
 pub fn unavailable<'a>(limit: impl Into<LimitRef<'a>>) {
-    plan(limit, None, PlannedRefusal::Unavailable);
+    stage(limit, None, PlannedRefusal::Unavailable);
 }
 
 /// Refuses the calls of one caller, as [`unavailable`].
@@ -242,7 +242,7 @@ pub fn unavailable<'a>(limit: impl Into<LimitRef<'a>>) {
 /// As [`refuse`].
 #[track_caller]
 pub fn unavailable_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'a>) {
-    plan(limit, Some(caller.into_caller()), PlannedRefusal::Unavailable);
+    stage(limit, Some(caller.into_caller()), PlannedRefusal::Unavailable);
 }
 
 /// Ends the staged refusals of a limit, also those of single callers: the limiter decides its calls again.
@@ -297,7 +297,7 @@ pub fn at(time: &str) {
 }
 
 #[track_caller]
-fn plan<'a>(
+fn stage<'a>(
     limit: impl Into<LimitRef<'a>>,
     caller: Option<Cow<'_, Caller>>,
     refusal: PlannedRefusal,
