@@ -35,7 +35,7 @@
 //!
 //! {"type":"..","title":"The client is shut out","status":403,"detail":"rate limit `month` denies the caller"}
 //!
-//! $ curl -i http://127.0.0.1:3000/search                            # and with a key that is made up
+//! $ curl -i -H 'x-api-key: made-up' http://127.0.0.1:3000/search
 //! HTTP/1.1 401 Unauthorized
 //! ```
 //!
@@ -44,7 +44,7 @@
 use std::{
     env,
     error::Error,
-    fmt::{self, Write},
+    fmt::{self, Display, Write},
     time::{Duration, SystemTime},
 };
 
@@ -57,8 +57,8 @@ use axum::{
     routing::get,
 };
 use ratelimit_runtime::{
-    CalendarUnit, Limiter, Override, Plans, Policy, RateLimitError, UsageError, Warning, install,
-    limiter, rate_limit,
+    CalendarUnit, LimitRef, Limiter, Override, Plans, Policy, RateLimitError, UsageError, Warning,
+    install, limiter, rate_limit,
     web::tower::{Identity, IdentityLayer},
 };
 use tokio::net::TcpListener;
@@ -70,33 +70,33 @@ const API: Plans = Plans::new("api", "free", Policy::sliding_window("free", MINU
     .plan("pro", Policy::sliding_window("pro", MINUTE, 50));
 
 /// Calls a month, by plan, until the first of the next one in Berlin.
-const MONTH: Plans = Plans::new("month", "free", a_month(10)).plan("pro", a_month(1_000));
+const MONTH: Plans = Plans::new("month", "free", month(10)).plan("pro", month(100));
 
-const fn a_month(calls: u32) -> Policy {
+const fn month(calls: u32) -> Policy {
     Policy::calendar_window("month", CalendarUnit::Month, calls).zone("Europe/Berlin")
 }
 
-/// The customer, by the API key. It is the caller of all limits, by its `Display`.
-#[derive(Clone, Copy)]
+/// The customer, by the API key. The name is the caller of the limits.
+#[derive(Clone)]
 struct Customer {
     name: &'static str,
     plan: &'static str,
 }
 
-impl fmt::Display for Customer {
+impl Display for Customer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
-/// Answers a missing and an unknown key alike. No limit sees such a request.
-async fn authenticate(mut request: Request, next: Next) -> Result<Response> {
+/// Answers 401 for a missing or unknown key, before a limit is asked.
+async fn authenticate(mut request: Request, next: Next) -> Result<Response, StatusCode> {
     let (name, plan) = match request.headers().get("x-api-key").map(HeaderValue::as_bytes) {
         Some(b"key-of-alice") => ("alice", "free"),
         Some(b"key-of-bob") => ("bob", "pro"),
         Some(b"key-of-carol") => ("carol", "free"),
         Some(b"key-of-mallory") => ("mallory", "pro"),
-        _ => return Err(StatusCode::UNAUTHORIZED.into()),
+        _ => return Err(StatusCode::UNAUTHORIZED),
     };
     request.extensions_mut().insert(Customer { name, plan });
     Ok(next.run(request).await)
@@ -118,8 +118,9 @@ async fn crawl(Extension(customer): Extension<Customer>) -> Result<String> {
 /// The page that a customer sees.
 async fn usage(Extension(customer): Extension<Customer>) -> Result<String> {
     let mut page = format!("{customer} ({})\n", customer.plan);
-    for (what, plans) in [("calls this minute", API), ("calls this month", MONTH)] {
-        let usage = limiter().usage(plans.of(customer.plan), customer.name).await;
+    for (what, plans) in [("calls this minute", &API), ("calls this month", &MONTH)] {
+        let limit = LimitRef::from(plans.of(customer.plan));
+        let usage = limiter().usage(limit, customer.name).await;
         let usage = usage.map_err(|why| match why {
             UsageError::Failed(RateLimitError::Denied(_)) => StatusCode::FORBIDDEN,
             _ => StatusCode::SERVICE_UNAVAILABLE,

@@ -87,14 +87,15 @@ impl State {
         now: Timestamp,
         policy: &Policy,
         reads: bool,
+        expires: Timestamp,
     ) -> Option<OneUnit> {
-        self.take_units(now, policy, 1, reads)
+        self.take_units(now, policy, 1, reads, expires)
     }
 
     /// Takes units under a valid policy of one tier that no override changes, or refuses one. Most calls are
     /// decided here, with the same outcome and the same state as by [`decide`](Self::decide). Returns nothing
     /// for a call that needs that one: nothing has changed then. An admission that nobody `reads` has only the
-    /// time for which it counts.
+    /// time for which it counts. The state `expires` at a time by which a log knows its longest period.
     #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
     #[inline(always)]
     pub(crate) fn take_units(
@@ -103,10 +104,11 @@ impl State {
         policy: &Policy,
         units: u32,
         reads: bool,
+        expires: Timestamp,
     ) -> Option<OneUnit> {
         let [tier] = policy.tiers() else { return None };
         let taken = match self {
-            Self::SlidingWindow(log) if units == 1 => log.take_one(now, tier, reads),
+            Self::SlidingWindow(log) if units == 1 => log.take_one(now, tier, reads, expires),
             Self::SlidingCounter(one) => one.take_units(now, tier, units, reads),
             Self::FixedWindow(one) => one.take_units(now, tier, units, reads),
             Self::TokenBucket(one) => one.take_units(now, policy, tier, units, reads),
@@ -221,6 +223,12 @@ impl State {
             Self::Line(_) => Some(self.settle_in_line(now, settle)),
         };
         lasts.unwrap_or_default()
+    }
+
+    /// Returns the time of the newest unit of a log that has only their times.
+    #[inline]
+    pub(crate) fn newest_unit(&self) -> Option<Timestamp> {
+        if let Self::SlidingWindow(log) = self { log.newest() } else { None }
     }
 
     /// Returns `true` if the state has the charge of a place, or its turn has come.

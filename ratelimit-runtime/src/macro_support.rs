@@ -277,7 +277,6 @@ fn recorded(
 
 /// Returns the caller to which `caller!` adds its parts.
 #[inline]
-#[must_use]
 pub fn caller_without_parts() -> Caller {
     Caller::without_parts()
 }

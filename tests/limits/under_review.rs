@@ -10,9 +10,27 @@ use std::{
 use ratelimit_runtime::{ChangeKind, LimitList, Policy, lock, published_limits};
 use serde_json::{Value, json};
 
+use crate::{
+    axum_service, by_hand, dashboard, fleet, mail_tiers, outbound, reqwest_client, websocket,
+};
+
 #[test]
 fn the_limits_of_the_examples_are_those_under_review() {
-    lock!("../examples/limits.lock");
+    lock!(
+        "../examples/limits.lock",
+        axum_service::UPLOAD,
+        by_hand::JOB,
+        by_hand::ORDER_TENANT,
+        by_hand::ORDER_USER,
+        by_hand::REPLY,
+        dashboard::UPLOAD,
+        fleet::INGEST,
+        mail_tiers::MAIL,
+        outbound::PACE,
+        reqwest_client::PACE,
+        websocket::MESSAGES,
+        websocket::SOCKETS,
+    );
 }
 
 #[test]

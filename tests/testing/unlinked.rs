@@ -9,7 +9,7 @@ fn assert_fails(test: impl FnOnce() + std::panic::UnwindSafe) {
     let panic = catch_unwind(test).expect_err("there is no limit");
     let message = panic.downcast_ref::<String>().cloned();
     let message = message.or_else(|| Some((*panic.downcast_ref::<&str>()?).to_owned())).unwrap();
-    assert!(message.contains("write `use shop as _;`"), "{message}");
+    assert!(message.contains("name the library that has them: `use shop as _;`"), "{message}");
 }
 
 #[test]

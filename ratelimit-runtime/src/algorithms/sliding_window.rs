@@ -42,9 +42,15 @@ impl Default for Log {
 impl Log {
     /// Takes one unit, or refuses it.
     #[inline]
-    pub(super) fn take_one(&mut self, now: Timestamp, tier: &Tier, reads: bool) -> Option<OneUnit> {
+    pub(super) fn take_one(
+        &mut self,
+        now: Timestamp,
+        tier: &Tier,
+        reads: bool,
+        expires: Timestamp,
+    ) -> Option<OneUnit> {
         match self {
-            Self::Plain(stamps) => stamps.take_one(now, tier, reads),
+            Self::Plain(stamps) => stamps.take_one(now, tier, reads, expires),
             Self::WithIds(_) => None,
         }
     }
@@ -63,18 +69,22 @@ impl Log {
             |_, tier| (tier.threshold().saturating_sub(view.live(*tier)), reset),
             |_, tier, units| view.wait(*tier, units),
         );
+        // The units count again when an override is removed.
+        outcome.lasts = view.leaves(0, policy.longest_period().max(written.longest_period()));
         let View { own, capacity, charged, .. } = view;
         if charged.is_some() {
             outcome.kind = OutcomeKind::Repeated;
-        }
-        if own > 0 {
-            // The units count again when an override is removed.
-            outcome.lasts = outcome.lasts.max(written.longest_period());
         }
         if op == Op::Take {
             self.record(now, own, capacity, id);
         }
         outcome
+    }
+
+    /// Returns the time of the newest unit.
+    #[inline]
+    pub(super) fn newest(&self) -> Option<Timestamp> {
+        self.stamps().ring().newest(0)
     }
 
     /// Returns the bytes by which the heap grows if the call is decided now.

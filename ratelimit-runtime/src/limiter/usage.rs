@@ -89,7 +89,6 @@ pub struct LimitUsage {
 
 impl LimitUsage {
     /// Returns the effective policy: overrides apply.
-    #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -262,6 +261,7 @@ impl Limiter {
     /// # }
     /// ```
     ///
+    /// One of [`Plans`](crate::Plans) is named with its plan, such as `api@pro`.
     /// [`caller!`](crate::caller!) makes the caller of a `key` with several parts. A trait's default method
     /// without a `name` counts under the type of its receiver too: `caller!(type_name::<T>(), user)`.
     ///

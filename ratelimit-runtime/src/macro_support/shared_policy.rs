@@ -61,7 +61,6 @@ pub const fn one_policy<P: IsPolicy<This = P>>(policy: &P) -> &P::This {
 /// # Panics
 ///
 /// If it has no name.
-#[must_use]
 #[track_caller]
 pub const fn shared_policy(policy: &Policy) -> Policy {
     assert!(
@@ -72,13 +71,11 @@ pub const fn shared_policy(policy: &Policy) -> Policy {
 }
 
 /// Returns the policy of the default plan, with the properties of all.
-#[must_use]
 pub const fn default_plan(plans: &Plans) -> &Policy {
     plans.first()
 }
 
 /// Returns the policy of a call's plan.
-#[must_use]
 pub fn plan_of(callsite: &Callsite, plan: &impl Display) -> Policy {
     callsite.of_plan(plan)
 }

@@ -12,12 +12,16 @@ use crate::{
     key::{KeyHasher, Lookup, StoredCaller},
     policy::{Policy, PolicyName},
     request::{OneUnit, Op, Outcome, Place, Request, Settle, Standing},
-    time::Timestamp,
+    time::{Micros, Timestamp},
 };
 
 /// The bytes of a key without heap: its entry, and its part of the index and of the list's blocks. The
 /// index is at least 7/16 full until it shrinks.
 pub(super) const KEY_BYTES: usize = size_of::<Entry>() + 2 * (size_of::<Slot>() + 1) + 2;
+
+/// The time for which a state still counts after it has become equal to an absent one, as on Redis: `write` in
+/// `per_tier.lua`. It matters under an override with a longer period. A full store forgets it at once.
+const LINGERS: Micros = Micros::new(1_000_000);
 
 /// The expiry of no key.
 pub(super) const NEVER: Timestamp = Timestamp::new(u64::MAX);
@@ -92,9 +96,12 @@ impl Entry {
         units: u32,
         reads: bool,
     ) -> Option<OneUnit> {
+        if self.is_forgotten(now) {
+            return None;
+        }
         let taken = match units {
-            1 => self.state.take_one(now, policy, reads),
-            _ => self.state.take_units(now, policy, units, reads),
+            1 => self.state.take_one(now, policy, reads, self.expires),
+            _ => self.state.take_units(now, policy, units, reads, self.expires),
         };
         if let Some(taken) = &taken {
             self.expires = self.expires.max(now + taken.reset);
@@ -119,8 +126,10 @@ impl Entry {
 
     /// Decides a call. The heap grows by at most [`State::growth`].
     pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        let before = self.state.newest_unit();
         let outcome = self.state.decide(now, request);
         if request.op == Op::Take {
+            self.follow(before);
             self.expires = self.expires.max(now + outcome.lasts);
         }
         outcome
@@ -129,21 +138,47 @@ impl Entry {
     /// Changes the units of a call, as far as they still count.
     #[inline]
     pub(super) fn settle(&mut self, now: Timestamp, settle: Settle) {
+        let before = self.state.newest_unit();
         let lasts = self.state.settle(now, settle);
-        self.expires = self.expires.max(now + lasts);
+        self.follow(before);
+        self.extend(now, lasts);
+    }
+
+    /// Moves the expiry of a log as its newest unit has moved. The time between them is the longest period of the
+    /// policies that have written to the log.
+    #[inline]
+    fn follow(&mut self, before: Option<Timestamp>) {
+        if let (Some(before), Some(after)) = (before, self.state.newest_unit()) {
+            self.expires = after + (self.expires - before);
+        }
+    }
+
+    /// Lets the state last this long, unless it does not count.
+    #[inline]
+    fn extend(&mut self, now: Timestamp, lasts: Micros) {
+        if lasts > Micros::ZERO {
+            self.expires = self.expires.max(now + lasts);
+        }
     }
 
     /// Moves the turn of a waiting call forwards: see [`State::advance`].
     pub(super) fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<Standing> {
         let (standing, lasts) = self.state.advance(now, place)?;
-        self.expires = self.expires.max(now + lasts);
+        self.extend(now, lasts);
         Some(standing)
     }
 
     /// Admits nobody before `ends`: see [`State::pause`].
     pub(super) fn pause(&mut self, now: Timestamp, ends: Timestamp, policy: &Policy) {
         let lasts = self.state.pause(now, ends, policy);
-        self.expires = self.expires.max(now + lasts);
+        self.extend(now, lasts);
+    }
+
+    /// Returns `true` if the key counts as absent.
+    #[inline]
+    pub(super) fn is_forgotten(&self, now: Timestamp) -> bool {
+        // Mostly one comparison.
+        self.expires < now && now - self.expires >= LINGERS
     }
 
     /// Returns the memory of the key.
@@ -181,9 +216,9 @@ impl ShardTable {
 
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
-    pub(super) fn find_mut(&mut self, lookup: &Lookup<'_>) -> Option<&mut Entry> {
+    pub(super) fn find_mut(&mut self, lookup: &Lookup<'_>, now: Timestamp) -> Option<&mut Entry> {
         let at = self.position(lookup)?;
-        Some(&mut self.entries[at])
+        Some(&mut self.entries[at]).filter(|entry| !entry.is_forgotten(now))
     }
 
     /// Takes one unit of a key that is stored, or refuses it: see [`State::take_units`]. By `find_mut`, which finds the

@@ -40,8 +40,8 @@ struct LimitEntry {
 
 impl Snapshot {
     /// Returns a snapshot without overrides.
-    pub(super) fn new(identities: Identities) -> Self {
-        Self::default().merge(Default::default(), Arc::new(identities))
+    pub(super) fn new(identities: Arc<Identities>) -> Self {
+        Self::default().merge(Default::default(), identities)
     }
 
     /// Returns the snapshot after a change of one layer, or nothing if that leaves it as it is.
@@ -67,8 +67,8 @@ impl Snapshot {
         identities: Arc<Identities>,
     ) -> Self {
         let mut merged = BTreeMap::<&str, Override>::new();
-        for (name, higher) in layers.iter().flat_map(|layer| &layer.limits) {
-            let lower = merged.remove(name.as_str()).unwrap_or_default();
+        for (name, higher) in layers.iter().flat_map(|layer| layer.of_limits()) {
+            let lower = merged.remove(name).unwrap_or_default();
             merged.insert(name, higher.clone().layered_over(lower));
         }
         let mut limits = HashTable::with_capacity(merged.len());
@@ -83,8 +83,7 @@ impl Snapshot {
             let limit = LimitEntry { name: name.to_owned(), merged, candidate };
             limits.insert_unique(hash, limit, |limit| PolicyName::hash_of(&limit.name));
         }
-        let sources = layers.iter().rev().map(|layer| &layer.callers);
-        let callers = CallerTable::new(identities, sources);
+        let callers = CallerTable::new(identities, layers.iter().rev().map(|layer| &**layer));
         let first_end = layers.iter().filter_map(|layer| layer.first_end()).min();
         let global = OverrideSource::ALL.into_iter().rev().find_map(|source| {
             layers[source as usize].enforcement().map(|enforcement| (enforcement, source))
@@ -101,22 +100,25 @@ impl Snapshot {
     #[cfg(feature = "overrides")]
     pub(super) fn has_returned(&self) -> bool {
         let now = self.identities().now();
-        self.layers.iter().any(|layer| layer.returned(now).next().is_some())
+        self.layers.iter().any(|layer| layer.has_returned(now))
     }
 
-    pub(super) fn identities(&self) -> &Arc<Identities> {
+    fn identities(&self) -> &Arc<Identities> {
         &self.callers.identities
     }
 
     /// Returns the names of the limits whose calls may differ from their declarations.
     pub(super) fn names(&self) -> NameBits {
-        if self.enforcement().is_some() || self.callers.has_all_limits() {
+        // A global `On` changes no limit. One that ends is looked up, as a lower source's may follow.
+        let is_idle = self.global.is_none_or(|(enforcement, source)| {
+            let what = self.layer(source).global.as_ref();
+            enforcement == Enforcement::On && what.is_none_or(|what| what.until.is_none())
+        });
+        if !is_idle || self.callers.has_all_limits() {
             return NameBits::ALL;
         }
         let mut names = NameBits::default();
-        let with_callers = self.layers.iter().flat_map(|layer| layer.callers.0.keys());
-        let limits = self.limits.iter().map(|limit| &limit.name).chain(with_callers);
-        for name in limits {
+        for (name, ..) in self.layers.iter().flat_map(|layer| layer.iter()) {
             names.insert(PolicyName::hash_of(name));
             names.insert(PolicyName::hash_of(plans::limit_of(name)));
         }
@@ -148,7 +150,7 @@ impl Snapshot {
 
     pub(super) fn by_source(&self, name: &str) -> Vec<(OverrideSource, Override)> {
         let sources = OverrideSource::ALL.into_iter().rev();
-        let found = |source| Some((source, self.layer(source).limit(name)?.clone()));
+        let found = |source| Some((source, self.layer(source).get(name, None)?.clone()));
         sources.filter_map(found).collect()
     }
 
@@ -217,7 +219,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn snapshot(name: &str, what: Override) -> Snapshot {
-        let change = |layer: &mut Layer| drop(layer.limits.insert(name.to_owned(), what));
+        let change = |layer: &mut Layer| layer.set(name, None, Some(what));
         Snapshot::default().changed(OverrideSource::Program, change).unwrap()
     }
 
@@ -263,10 +265,24 @@ mod tests {
     }
 
     #[test]
+    fn a_global_enforcement_is_looked_up_if_it_changes_limits_or_ends() {
+        let names = |what: Override| {
+            let change = |layer: &mut Layer| layer.global = Some(what);
+            Snapshot::default().changed(OverrideSource::Operator, change).unwrap().names()
+        };
+        let [on, off] =
+            [Enforcement::On, Enforcement::Off].map(|it| Override::new().enforcement(it));
+        assert_eq!(names(on.clone()), NameBits::default());
+        let until = SystemTime::now() + MINUTE;
+        assert_eq!([names(off), names(on.until(until))], [NameBits::ALL, NameBits::ALL]);
+    }
+
+    #[test]
     fn a_change_that_changes_nothing_makes_no_snapshot() {
         let before = snapshot("mail", Override::new().threshold(9));
         assert!(before.changed(OverrideSource::File, |_| ()).is_none());
-        let removed = before.changed(OverrideSource::Program, |layer| layer.limits.clear());
+        let removed =
+            before.changed(OverrideSource::Program, |layer| layer.set("mail", None, None));
         let names = [before.names(), removed.unwrap().names()];
         assert!(names[0] != NameBits::default() && names[1] == NameBits::default());
     }

@@ -19,8 +19,7 @@ impl Policy {
     /// [`max_wait`](crate::Check::max_wait), [`lease`](Self::lease) and
     /// [`count_rejected`](Self::count_rejected). An [override](crate::Overrides) changes the threshold.
     ///
-    /// A [`period`](crate::Decision::period) of it is nominal: 1, 7 or 31 days, also as `w` of `RateLimit-Policy`. Waits
-    /// are exact, and errors name the unit: `at most 100000 per month`.
+    /// A [`period`](crate::Decision::period) of it is nominal: 1, 7 or 31 days. Waits are exact.
     ///
     #[cfg_attr(feature = "calendar", doc = "```")]
     #[cfg_attr(not(feature = "calendar"), doc = "```ignore")]
@@ -30,7 +29,6 @@ impl Policy {
     ///     Policy::calendar_window("bill", CalendarUnit::Month, 100_000).zone("Europe/Berlin");
     /// assert!(BILL.validate().is_ok());
     /// ```
-    #[must_use]
     pub const fn calendar_window(name: &'static str, unit: CalendarUnit, threshold: u32) -> Self {
         let period = Duration::from_micros(unit.nominal());
         Self::new(name, Algorithm::CalendarWindow, period, threshold)
@@ -38,7 +36,6 @@ impl Policy {
 
     /// Sets the time zone of a [`calendar_window`](Self::calendar_window), by its name in the database of the
     /// IANA; UTC by default. The database is the system's, or else one in the program.
-    #[must_use]
     pub const fn zone(mut self, zone: &'static str) -> Self {
         self.zone = Some(zone);
         self.checked()

@@ -26,16 +26,13 @@ impl Flags {
     pub(super) const COUNT_REJECTED: Flag = Flag(1);
     /// There is one tier and no `concurrency`, and no rule is broken.
     pub(super) const VALID_ALONE: Flag = Flag(1 << 1);
-    /// Besides, nothing is weighted, and there is no lease.
-    pub(super) const SIMPLE: Flag = Flag(1 << 2);
-
     /// There is a lease.
-    pub(super) const LEASED: Flag = Flag(1 << 3);
+    pub(super) const LEASED: Flag = Flag(1 << 2);
     /// Callers are shut out who exceed the limit.
-    pub(super) const BLOCKS: Flag = Flag(1 << 4);
+    pub(super) const BLOCKS: Flag = Flag(1 << 3);
 
     /// The lowest bit of the unit.
-    const UNIT: u32 = 5;
+    const UNIT: u32 = 4;
 
     pub(super) const fn of(algorithm: Algorithm) -> Self {
         Self { bits: 0, algorithm, plan: [0; 2] }
@@ -75,12 +72,11 @@ impl Flags {
         (self.plan != [0; 2]).then_some(self.plan)
     }
 
-    /// Returns a period as messages have it: `month`, or a length of time.
+    /// Returns the period as messages name it: `month` of a calendar, or a length of time.
     pub(crate) fn period_text(self, period: Micros) -> String {
-        match CalendarUnit::of_nominal(period.get()) {
-            Some(unit) if self.algorithm == Algorithm::CalendarWindow => unit.as_str().to_owned(),
-            _ => period.as_period(),
-        }
+        let unit = CalendarUnit::of_nominal(period.get())
+            .filter(|_| self.algorithm == Algorithm::CalendarWindow);
+        unit.map_or_else(|| period.as_period(), |unit| unit.as_str().to_owned())
     }
 
     #[cfg(feature = "testing")]

@@ -15,17 +15,23 @@ use crate::{
 ///
 /// The path is relative to the package's `Cargo.toml`. With the environment variable `UPDATE_LIMITS=1`
 /// the file is written instead. Under version control, it shows each change of a limit to those who review
-/// it. A failed comparison tells which limits are stricter, looser, changed otherwise, new or gone.
+/// it. A failed comparison lists the limits that are stricter, looser, changed otherwise, new or gone.
 ///
-/// One integration test of a package does it, which names the package's library:
+/// One integration test of a package does it. It names the library, here `shop`, without which its program has no limit:
 ///
-/// ```no_run
-/// # mod shop {}
-/// use shop as _; // Links the library, whose limits are compared.
+/// ```text
+/// use shop as _;
 ///
-/// # fn main() {
+/// #[test]
+/// fn the_limits_are_those_under_review() {
+///     ratelimit_runtime::lock!("limits.lock");
+/// }
+/// ```
+///
+/// A program without a limit panics:
+///
+/// ```should_panic
 /// ratelimit_runtime::lock!("limits.lock");
-/// # }
 /// ```
 ///
 /// The limits are those of [`policies`](crate::policies): a unit test has those of the other unit tests
@@ -34,7 +40,7 @@ use crate::{
 ///
 /// # Panics
 ///
-/// If the limits differ, if there is no limit, or if the file is missing or cannot be read or written.
+/// If the limits differ, if there are none, or if the file is missing or cannot be read or written.
 #[macro_export]
 macro_rules! lock {
     ($path:literal $(, $policy:expr)* $(,)?) => {
@@ -143,7 +149,7 @@ impl LimitList {
     /// Adds policies that no function has: those of layers, and of checks by hand.
     #[must_use]
     pub fn with(mut self, policies: &[Policy]) -> Self {
-        let by_hand = |policy: &Policy| LimitText::of(&RegisteredPolicy::by_hand(*policy));
+        let by_hand = |policy: &Policy| LimitText::of(&RegisteredPolicy::by_hand(policy));
         self.0.extend(policies.iter().map(by_hand));
         self.0.sort();
         self
@@ -205,7 +211,7 @@ impl LimitText {
         if let Some(lease) = policy.lease_micros() {
             properties.push(format!("lease: {}", value(lease.get(), time(lease))));
         }
-        let blocks: Vec<_> = policy.block_lengths().map(time).collect();
+        let blocks: Vec<_> = policy.block_lengths().iter().copied().map(time).collect();
         if !blocks.is_empty() {
             properties.push(format!("block: {}", blocks.join(", ")));
         }

@@ -126,12 +126,16 @@ fn assert_paused(place: &Location<'_>) {
 /// caller. In a dry run, a call counts as refused that would have been.
 ///
 /// Calls count from the first [`isolated`](super::isolated) on. A test that asserts it makes the calls itself, or is the last
-/// one of its process. Each of a limit's [`Plans`](crate::Plans) is a limit here.
+/// one of its process. Each of [`Plans`](crate::Plans) is a limit of its own.
+///
+/// ```should_panic
+/// // This program has no limit. An integration test names the library that has them.
+/// ratelimit_runtime::testing::assert_covered();
+/// ```
 ///
 /// # Panics
 ///
-/// With all that is missing. If there is no limit: the test then links no library that has one, and
-/// `use shop as _;` links the library `shop`.
+/// With all that is missing, and in a program without a limit.
 #[track_caller]
 pub fn assert_covered() {
     assert_covered_but(&[]);

@@ -252,7 +252,7 @@ impl<R: RequestHead + 'static> Identity<R> {
         for (index, extract) in self.extractors.iter().enumerate() {
             match (extract(request), self.on_malformed) {
                 (Ok(Some(caller)), _) => {
-                    return Ok((0..index).fold(caller, |caller, _| caller.marked()));
+                    return Ok((0..index).fold(caller, |caller, _| Caller::fallback(caller)));
                 }
                 (Ok(None), _) => {}
                 (Err(MalformedHeader), OnMalformed::Reject) => {

@@ -152,9 +152,9 @@ fn a_digest_stands_for_its_caller_under_the_same_secret_alone() {
     assert_eq!(identities.text(&Caller::from_parts(text.as_bytes())), text);
     assert!(same.text(&alice) == text && other.text(&alice) != text);
     let table = |identities: Identities| {
-        let mut callers = CallerOverrides::default();
-        callers.insert("limit", text.clone(), Override::new().deny());
-        CallerTable::new(Arc::new(identities), [&callers].into_iter())
+        let mut layer = Layer::default();
+        layer.set("limit", Some(&text), Some(Override::new().deny()));
+        CallerTable::new(Arc::new(identities), [&layer].into_iter())
     };
     let table = [table(same), table(other), table(Identities::default())];
     let finds = |caller| {
