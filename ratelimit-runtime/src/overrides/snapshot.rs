@@ -11,6 +11,7 @@ use super::{
     candidate::Candidate,
     effective::Effective,
     filter::NameBits,
+    layer::ALL_LIMITS,
 };
 use crate::{
     error::Denied,
@@ -111,7 +112,7 @@ impl Snapshot {
     pub(super) fn names(&self) -> NameBits {
         // A global `On` changes no limit. One that ends is looked up, as a lower source's may follow.
         let is_idle = self.global.is_none_or(|(enforcement, source)| {
-            let what = self.layer(source).global.as_ref();
+            let what = self.layer(source).get(ALL_LIMITS, None);
             enforcement == Enforcement::On && what.is_none_or(|what| what.until.is_none())
         });
         if !is_idle || self.callers.has_all_limits() {
