@@ -119,7 +119,8 @@ impl Snapshot {
             return NameBits::ALL;
         }
         let mut names = NameBits::default();
-        for (name, ..) in self.layers.iter().flat_map(|layer| layer.iter()) {
+        let places = self.layers.iter().flat_map(|layer| layer.iter());
+        for (name, ..) in places.filter(|(name, ..)| *name != ALL_LIMITS) {
             names.insert(PolicyName::hash_of(name));
             names.insert(PolicyName::hash_of(plans::limit_of(name)));
         }
@@ -268,7 +269,7 @@ mod tests {
     #[test]
     fn a_global_enforcement_is_looked_up_if_it_changes_limits_or_ends() {
         let names = |what: Override| {
-            let change = |layer: &mut Layer| layer.global = Some(what);
+            let change = |layer: &mut Layer| layer.set(ALL_LIMITS, None, Some(what));
             Snapshot::default().changed(OverrideSource::Operator, change).unwrap().names()
         };
         let [on, off] =
