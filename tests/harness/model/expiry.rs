@@ -5,6 +5,7 @@ use super::{
     entries::{Bucket, full},
     log::Log,
     states::State,
+    turns::Turns,
 };
 
 /// The time for which a state still counts after it has become equal to an empty one.
@@ -19,14 +20,14 @@ impl Model {
             for (caller, _) in expired {
                 self.callers.remove(&caller);
                 self.lines.remove(&caller);
-                *self.lives.entry(caller).or_default() += 1;
+                *self.forgotten.entry(caller).or_default() += 1;
             }
         }
     }
 
     /// Returns how often the state of a caller has expired.
-    pub fn lives(&self, caller: usize) -> u64 {
-        self.lives.get(&caller).copied().unwrap_or_default()
+    pub fn forgotten(&self, caller: usize) -> u64 {
+        self.forgotten.get(&caller).copied().unwrap_or_default()
     }
 
     /// Sets the expiry of a caller's state that was written. No state expires earlier than before, except a log
@@ -35,7 +36,7 @@ impl Model {
         let state = self.callers.get_mut(&caller).filter(|_| self.by == By::Number);
         let Some(state) = state else { return };
         let expires = self.expires.entry(caller).or_default();
-        let turns = self.lines.get(&caller).map_or(0, |turns| turns.ends());
+        let turns = self.lines.get(&caller).map_or(0, Turns::ends);
         *expires = match state {
             State::Log(log) => log.ends(*expires),
             state => state.ends().max(*expires),
