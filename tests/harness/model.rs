@@ -221,16 +221,9 @@ impl Rules {
 impl Model {
     /// Returns a model without any calls.
     pub fn new(by: By) -> Self {
-        Self {
-            callers: HashMap::new(),
-            lines: HashMap::new(),
-            permits: HashMap::new(),
-            blocks: HashMap::new(),
-            expiries: HashMap::new(),
-            lives: HashMap::new(),
-            by,
-            numbers: 0,
-        }
+        let (callers, lines, permits, blocks) = Default::default();
+        let [expiries, lives] = Default::default();
+        Self { callers, lines, permits, blocks, expiries, lives, by, numbers: 0 }
     }
 
     /// Decides a call, and records it unless it is a peek. A blocked caller is refused; a recorded call that a window
