@@ -82,6 +82,10 @@ impl Dashboard {
             Err(RateLimitError::Busy(_)) => None,
             Err(error) => return Err(failed(&error)),
         };
+        let usage =
+            self.limiter.usage(&policy, &caller).await.map_err(|why| {
+                ActionError::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
+            })?;
         let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
         Ok(reply(&json!({
             "remaining": left.remaining(),
@@ -94,6 +98,8 @@ impl Dashboard {
             "reset": millis(left.reset_after()),
             // `true` if values come with each call: they are those of the latest one, perhaps of another caller.
             "is_by_latest_call": known.is_dynamic,
+            // After overrides, also of this caller.
+            "enforcement": usage.enforcement().as_str(),
         })))
     }
 

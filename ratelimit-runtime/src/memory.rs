@@ -301,7 +301,7 @@ impl MemoryStore {
             report_keys(Usage::default(), evicted.total());
             return Err(more);
         };
-        let mut entry = Entry { caller, name, expires: Timestamp::default(), state };
+        let mut entry = Entry { caller, name, expires: now, state };
         let outcome = entry.decide(now, request);
         table.take_permit(lookup, request, outcome);
         let taken = Usage { keys: 1, bytes: entry.bytes() };

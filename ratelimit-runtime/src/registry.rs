@@ -21,6 +21,10 @@ use crate::{
     telemetry,
 };
 
+/// The message of tests that find no limit in their program.
+pub(crate) const NO_LIMIT: &str =
+    "this program has no limit; name the library that has them: `use shop as _;`";
+
 /// Returns the policies of all annotated functions of the program, of all its crates, sorted by name.
 ///
 /// A test that compares their lines notices each change of a limit:
@@ -148,6 +152,11 @@ impl RegisteredPolicy {
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.policy.shown_name().text()
+    }
+
+    /// Returns `true` if this is the name of the limit with all its plans, or of this one of them.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        [self.name(), self.policy.name()].contains(&name)
     }
 
     /// Returns the source file, with the path that was passed to the compiler; `""` for a policy that is

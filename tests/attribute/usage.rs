@@ -159,7 +159,8 @@ async fn values_that_come_with_a_call_are_passed_and_not_guessed() {
     let plans = limiter.usage("plans-api", 42).await.unwrap_err().to_string();
     assert_eq!(
         plans,
-        "no annotated function has a limit named `plans-api`; `plans-api@free` is one"
+        "rate limit `plans-api` has plans with other numbers; name one of `plans-api@free`, \
+         `plans-api@pro`"
     );
 
     Search(()).report(&limiter, 7).await.unwrap();

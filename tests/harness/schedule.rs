@@ -217,8 +217,8 @@ impl Schedule {
     }
 
     /// Returns how often the state of a caller has expired.
-    pub fn lives(&self, caller: usize) -> u64 {
-        self.model.lives(caller)
+    pub fn forgotten(&self, caller: usize) -> u64 {
+        self.model.forgotten(caller)
     }
 
     /// The policies that take turns.

@@ -119,6 +119,7 @@ fn the_file_is_written_on_demand() {
     };
     let (is_equal, text) = run(None);
     assert!(!is_equal && text.contains("new       tokens"), "{text}");
+    assert!(text.contains("limits.lock, which does not exist:"), "{text}");
     assert!(!run(Some("0")).0 && !path.exists());
     assert!(run(Some("1")).0);
     assert_eq!(fs::read_to_string(&path).unwrap(), LimitList::of_program().to_string());

@@ -35,6 +35,27 @@ macro_rules! assert_no_block {
     };
 }
 
+/// The type of a policy, which one of several plans is not.
+#[diagnostic::on_unimplemented(
+    message = "`policy` names `{Self}`, which is not a `Policy`",
+    label = "not a `Policy`",
+    note = "`Plans` need the argument `plan = ..`, which chooses one of them"
+)]
+pub trait IsPolicy {
+    /// The type itself.
+    type This;
+}
+
+impl IsPolicy for Policy {
+    type This = Self;
+}
+
+/// Returns a policy as it is. For another type the error is that of the trait.
+#[must_use]
+pub const fn one_policy<P: IsPolicy<This = P>>(policy: &P) -> &P::This {
+    policy
+}
+
 /// Returns the policy that functions share.
 ///
 /// # Panics

@@ -129,8 +129,7 @@ impl Entry {
         let before = self.state.newest_unit();
         let outcome = self.state.decide(now, request);
         if request.op == Op::Take {
-            self.follow(before);
-            self.expires = self.expires.max(now + outcome.lasts);
+            self.extend(before, now, outcome.lasts);
         }
         outcome
     }
@@ -140,22 +139,16 @@ impl Entry {
     pub(super) fn settle(&mut self, now: Timestamp, settle: Settle) {
         let before = self.state.newest_unit();
         let lasts = self.state.settle(now, settle);
-        self.follow(before);
-        self.extend(now, lasts);
+        self.extend(before, now, lasts);
     }
 
-    /// Moves the expiry of a log as its newest unit has moved. The time between them is the longest period of the
-    /// policies that have written to the log.
+    /// Lets the state last this long, if it counts. The expiry of a log moves with its newest unit: the time between
+    /// them is the longest period of the policies that have written to the log.
     #[inline]
-    fn follow(&mut self, before: Option<Timestamp>) {
-        if let (Some(before), Some(after)) = (before, self.state.newest_unit()) {
+    fn extend(&mut self, newest: Option<Timestamp>, now: Timestamp, lasts: Micros) {
+        if let (Some(before), Some(after)) = (newest, self.state.newest_unit()) {
             self.expires = after + (self.expires - before);
         }
-    }
-
-    /// Lets the state last this long, unless it does not count.
-    #[inline]
-    fn extend(&mut self, now: Timestamp, lasts: Micros) {
         if lasts > Micros::ZERO {
             self.expires = self.expires.max(now + lasts);
         }
@@ -164,14 +157,14 @@ impl Entry {
     /// Moves the turn of a waiting call forwards: see [`State::advance`].
     pub(super) fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<Standing> {
         let (standing, lasts) = self.state.advance(now, place)?;
-        self.extend(now, lasts);
+        self.extend(None, now, lasts);
         Some(standing)
     }
 
     /// Admits nobody before `ends`: see [`State::pause`].
     pub(super) fn pause(&mut self, now: Timestamp, ends: Timestamp, policy: &Policy) {
         let lasts = self.state.pause(now, ends, policy);
-        self.extend(now, lasts);
+        self.extend(None, now, lasts);
     }
 
     /// Returns `true` if the key counts as absent.

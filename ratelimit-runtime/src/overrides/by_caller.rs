@@ -34,8 +34,8 @@ impl Overrides {
     ///
     /// A `limit` of `*` is all limits, as in [`set_for_all`](Self::set_for_all). The override of a caller is
     /// used before that of its limit: its numbers in place of those of the limit, and its enforcement
-    /// before the limit's. A [`deny`](Override::deny) is used before the
-    /// [global enforcement](Self::enforce), and anything else after it. An override whose
+    /// before the limit's. A [`deny`](Override::deny) is an enforcement that is used before the
+    /// [global one](Self::enforce), and any other after it. An override whose
     /// [`until`](Override::until) has come is as none; a call that waits keeps the turn that it was promised.
     ///
     /// ```
@@ -75,8 +75,8 @@ impl Overrides {
         Ok(())
     }
 
-    /// Overrides all limits for one caller in this process. An override of one limit for this caller is used
-    /// in its place, as a whole.
+    /// Overrides all limits for one caller in this process. Of an override of one limit for this caller, the
+    /// enforcement and the numbers are used before these, each if there is one.
     ///
     /// While there is one, each call of every limit looks its caller up.
     ///

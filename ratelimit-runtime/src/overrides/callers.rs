@@ -186,15 +186,14 @@ impl CallerTable {
         self.has_all_limits
     }
 
-    /// Returns the override of a caller that is in effect: that of the first of the names that has one, else that
-    /// of all limits.
+    /// Returns the overrides of a caller that are in effect: those of these names, then that of all limits.
     pub(super) fn find(
         &self,
-        mut names: impl Iterator<Item = PolicyName>,
+        names: [Option<PolicyName>; 2],
         caller: &Caller,
-    ) -> Option<&AppliedOverride<1>> {
+    ) -> [Option<&AppliedOverride<1>>; 3] {
         if self.entries.is_empty() {
-            return None;
+            return [None; 3];
         }
         let parts = caller.parts();
         let tag = self.identities.tag(parts);
@@ -205,9 +204,9 @@ impl CallerTable {
             let entry = self.entries.find(hash ^ tag, is_it)?;
             entry.overrides.iter().find(|it| !self.identities.has_ended(it.what()))
         };
+        let [plan, limit] = names.map(|it| it.and_then(|name| find(name.hash(), name.text())));
         let all_limits = || find(PolicyName::hash_of(ALL_LIMITS), ALL_LIMITS);
-        let own = names.find_map(|name| find(name.hash(), name.text()));
-        own.or_else(|| if self.has_all_limits { all_limits() } else { None })
+        [plan, limit, self.has_all_limits.then(all_limits).flatten()]
     }
 }
 

@@ -1,7 +1,7 @@
 //! The last changes of overrides: which, when and by whom.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::VecDeque,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
@@ -107,11 +107,15 @@ impl History {
                 after: after.cloned(),
             });
         };
-        let places = before.iter().chain(now.iter()).map(|(limit, caller, _)| (caller, limit));
-        for (caller, limit) in places.collect::<BTreeSet<_>>() {
-            let (before, after) = (before.get(limit, caller), now.get(limit, caller));
-            if before != after {
-                push(limit, caller, before, after);
+        for (limit, caller, what) in before.iter() {
+            if now.get(limit, caller).is_none() {
+                push(limit, caller, Some(what), None);
+            }
+        }
+        for (limit, caller, what) in now.iter() {
+            let before = before.get(limit, caller);
+            if before != Some(what) {
+                push(limit, caller, before, Some(what));
             }
         }
     }

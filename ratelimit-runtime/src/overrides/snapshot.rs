@@ -156,8 +156,9 @@ impl Snapshot {
         sources.filter_map(found).collect()
     }
 
-    /// Returns the policy, the enforcement or the answer of a call. The caller's override comes before the
-    /// plan's, this before the limit's, and a `deny` before the global enforcement. Numbers of several overrides are not mixed.
+    /// Returns the policy, the enforcement or the answer of a call. The caller's overrides come before the
+    /// plan's, this before the limit's, and a `deny`, which is an enforcement, before the global one. Enforcement and
+    /// numbers are found separately, and numbers of several overrides are not mixed.
     pub(super) fn effective<'a>(
         &self,
         written: &'a Policy,
@@ -166,24 +167,28 @@ impl Snapshot {
     ) -> Effective<'a> {
         // That of the plan, and that of the limit.
         let names = [written.label(), Some(written.full_name())];
-        let mine = self.callers.find(names.into_iter().flatten(), caller);
-        if let Some(mine) = mine.filter(|mine| mine.what().deny) {
+        let of_caller = self.callers.find(names, caller);
+        let of_caller = || of_caller.into_iter().flatten();
+        let enforces = |it: &&Override| it.deny || it.enforcement.is_some();
+        if let Some(mine) = of_caller().map(AppliedOverride::what).find(enforces)
+            && mine.deny
+        {
             let now = || self.identities().now();
-            let wait = mine.what().until.map(|until| until.duration_since(now()));
+            let wait = mine.until.map(|until| until.duration_since(now()));
             let answer = Denied::new(written, wait.map(Result::unwrap_or_default));
             return Effective::answered(written, answer.into());
         }
         let globally = |own: Enforcement| self.global.map_or(own, |(global, _)| own.max(global));
         let find = |name: PolicyName| self.find(name.hash(), name.text());
         let limits = names.map(|name| name.and_then(find));
-        if mine.is_none() && limits.iter().all(Option::is_none) {
+        if of_caller().next().is_none() && limits.iter().all(Option::is_none) {
             return Effective::declared(written, globally(declared));
         }
         let limits = || limits.into_iter().flatten();
         let of_limits = limits().map(|limit| limit.merged.what());
-        let mut own = mine.map(AppliedOverride::what).into_iter().chain(of_limits);
+        let mut own = of_caller().map(AppliedOverride::what).chain(of_limits);
         let enforcement = globally(own.find_map(|what| what.enforcement).unwrap_or(declared));
-        let mine = mine.filter(|mine| mine.what().has_numbers());
+        let mine = of_caller().find(|mine| mine.what().has_numbers());
         let has_numbers = |limit: &&LimitEntry| limit.merged.what().has_numbers();
         // Numbers of the caller or the plan would also be used in place of an applied candidate.
         let of_limit = limits().find(|it| it.candidate.is_some() || has_numbers(it));

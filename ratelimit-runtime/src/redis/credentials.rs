@@ -33,7 +33,6 @@ const DEFAULT_USER: &str = "default";
 /// assert!(!format!("{token:?}").contains("token"));
 /// ```
 #[derive(Clone)]
-#[must_use]
 pub struct Credentials {
     username: Box<str>,
     password: Box<str>,
@@ -43,17 +42,20 @@ pub struct Credentials {
 impl Credentials {
     /// Takes a user and a password, without an end. The user of a server that has only a password
     /// is `default`.
+    #[must_use]
     pub fn new(username: impl Into<Box<str>>, password: impl Into<Box<str>>) -> Self {
         Self { username: username.into(), password: password.into(), end: None }
     }
 
     /// Sets the time from now to the end.
+    #[must_use]
     pub fn valid_for(mut self, validity: Duration) -> Self {
         self.end = Instant::now().checked_add(validity);
         self
     }
 
     /// Sets the end, by the system's clock.
+    #[must_use]
     pub fn valid_until(self, end: SystemTime) -> Self {
         self.valid_for(end.duration_since(SystemTime::now()).unwrap_or_default())
     }

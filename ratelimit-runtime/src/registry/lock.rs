@@ -40,7 +40,7 @@ use crate::{
 ///
 /// # Panics
 ///
-/// If the limits differ, if there are none, or if the file cannot be read or written.
+/// If the limits differ, if there are none, or if the file is missing or cannot be read or written.
 #[macro_export]
 macro_rules! lock {
     ($path:literal $(, $policy:expr)* $(,)?) => {
@@ -363,21 +363,20 @@ impl fmt::Display for LimitChange {
 ///
 /// # Panics
 ///
-/// If they differ, or if the file cannot be read or written.
+/// If they differ, if there is no limit, or if the file is missing or cannot be read or written.
 #[track_caller]
 pub fn assert_locked(path: &str, by_hand: &[Policy]) {
     let limits = LimitList::of_program().with(by_hand);
-    assert!(
-        !limits.0.is_empty(),
-        "this program has no limit; name the library that has them: `use shop as _;`"
-    );
+    assert!(!limits.0.is_empty(), "{}", super::NO_LIMIT);
     if env::var_os("UPDATE_LIMITS").is_some_and(|value| value == "1") {
         let written = fs::write(path, limits.to_string());
         return written.unwrap_or_else(|error| panic!("{path} cannot be written: {error}"));
     }
-    let earlier = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+    let (earlier, missing) = match fs::read_to_string(path) {
+        Ok(text) => (text, ""),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            (String::new(), ", which does not exist")
+        }
         Err(error) => panic!("{path} cannot be read: {error}"),
     };
     let Ok(earlier) = earlier.parse();
@@ -385,6 +384,6 @@ pub fn assert_locked(path: &str, by_hand: &[Policy]) {
     let text: String = changes.iter().map(ToString::to_string).collect();
     assert!(
         changes.is_empty(),
-        "the limits differ from {path}:\n\n{text}\nUPDATE_LIMITS=1 writes the file\n"
+        "the limits differ from {path}{missing}:\n\n{text}\nUPDATE_LIMITS=1 writes the file\n"
     );
 }

@@ -153,8 +153,8 @@ impl<R: RequestHead + 'static> Identity<R> {
         })
     }
 
-    /// Identifies callers by the text of the extension of type `T`, which an authentication layer
-    /// further out has inserted.
+    /// Identifies callers by the text that the `Display` of an extension of type `T` writes, such as an id. An
+    /// authentication layer further out has inserted it.
     #[must_use]
     pub fn extension<T: fmt::Display + Send + Sync + 'static>() -> Self {
         Self::from_fn(|request: &R| request.extension(|principal: &T| Caller::from(principal)))

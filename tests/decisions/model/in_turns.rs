@@ -85,7 +85,7 @@ struct Admissions {
     callers: HashMap<usize, Vec<(u64, u32)>>,
     counted: HashMap<(usize, usize), Counted>,
     /// How often the state of each caller has expired.
-    lives: HashMap<usize, u64>,
+    forgotten: HashMap<usize, u64>,
 }
 
 /// A policy whose count is in a caller's state.
@@ -128,8 +128,8 @@ impl Admissions {
     }
 
     /// Drops the policies that a state counted which has expired.
-    fn forget(&mut self, caller: usize, lives: u64) {
-        if self.lives.insert(caller, lives).unwrap_or_default() < lives {
+    fn forget(&mut self, caller: usize, times: u64) {
+        if self.forgotten.insert(caller, times).unwrap_or_default() < times {
             self.counted.retain(|(of, _), _| *of != caller);
         }
     }
@@ -268,7 +268,7 @@ async fn check_embedded(kind: Kind) {
                     let expected = harness::model::Answer { more: 0, ..expected };
                     assert_agree((actual, expected), operation, case, seed);
                     if record && !has_settles {
-                        admissions.forget(caller, schedule.lives(caller));
+                        admissions.forget(caller, schedule.forgotten(caller));
                         admissions.see(case, operation, decided.is_ok(), seed);
                     }
                     if let Ok(decision) = decided

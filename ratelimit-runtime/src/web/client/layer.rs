@@ -36,6 +36,8 @@ type KeyOf = Arc<dyn Fn(&Parts) -> Caller + Send + Sync>;
 /// requests in line. The answer that asks for more is returned as it is. Requests of one `key` share the limit and its
 /// pauses, and those of another key go on.
 ///
+/// A request that is sent again is a new call: it takes another turn, behind the requests that are already in line.
+///
 /// Under a policy with [`concurrency`](Policy::concurrency) a request is in flight until the body of its answer has
 /// ended or is dropped.
 ///
