@@ -57,7 +57,7 @@ fn both_stores_forget_the_same_calls() {
             let start = tokio::time::Instant::now();
             let mut move_to = async |second: u64| {
                 let until = start + Duration::from_secs(second);
-                tokio::time::advance(until - tokio::time::Instant::now()).await;
+                tokio::time::advance(until.duration_since(tokio::time::Instant::now())).await;
             };
             history(&Limiter::in_memory(), &policy, &mut move_to).await
         });
