@@ -146,9 +146,9 @@ pub struct Model {
     permits: HashMap<usize, Permits>,
     blocks: HashMap<usize, Block>,
     /// The times from which the states are equal to empty ones.
-    expires: HashMap<usize, u64>,
+    expiries: HashMap<usize, u64>,
     /// How often a caller's state has expired.
-    forgotten: HashMap<usize, u64>,
+    lives: HashMap<usize, u64>,
     /// How units and states are distinguished: by their instant, or by a name.
     by: By,
     /// The charges and the states so far.
@@ -221,8 +221,9 @@ impl Rules {
 impl Model {
     /// Returns a model without any calls.
     pub fn new(by: By) -> Self {
-        let (callers, lines, permits, blocks, expires, forgotten) = Default::default();
-        Self { callers, lines, permits, blocks, expires, forgotten, by, numbers: 0 }
+        let (callers, lines, permits, blocks) = Default::default();
+        let [expiries, lives] = Default::default();
+        Self { callers, lines, permits, blocks, expiries, lives, by, numbers: 0 }
     }
 
     /// Decides a call, and records it unless it is a peek. A blocked caller is refused; a recorded call that a window
@@ -363,7 +364,7 @@ impl Model {
     pub fn reset(&mut self, caller: usize) {
         self.callers.remove(&caller);
         self.lines.remove(&caller);
-        self.expires.remove(&caller);
+        self.expiries.remove(&caller);
         self.blocks.remove(&caller);
     }
 }

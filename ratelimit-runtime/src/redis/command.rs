@@ -10,7 +10,8 @@ use super::{
     breaker::BreakerGuard,
     echo::Command,
     failure::Failure,
-    node::{Lane, Node, PendingReply},
+    node::{Lane, Node},
+    pending::PendingReply,
 };
 use crate::error::UnavailableReason;
 

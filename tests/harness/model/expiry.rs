@@ -16,18 +16,18 @@ impl Model {
     /// of its server.
     pub(super) fn forget_expired(&mut self, now: u64) {
         if self.by == By::Number {
-            let expired = self.expires.extract_if(|_, ends| *ends + LINGERS <= now);
+            let expired = self.expiries.extract_if(|_, ends| *ends + LINGERS <= now);
             for (caller, _) in expired {
                 self.callers.remove(&caller);
                 self.lines.remove(&caller);
-                *self.forgotten.entry(caller).or_default() += 1;
+                *self.lives.entry(caller).or_default() += 1;
             }
         }
     }
 
     /// Returns how often the state of a caller has expired.
-    pub fn forgotten(&self, caller: usize) -> u64 {
-        self.forgotten.get(&caller).copied().unwrap_or_default()
+    pub fn lives(&self, caller: usize) -> u64 {
+        self.lives.get(&caller).copied().unwrap_or_default()
     }
 
     /// Sets the expiry of a caller's state that was written. No state expires earlier than before, except a log
@@ -35,7 +35,7 @@ impl Model {
     pub(super) fn extend(&mut self, caller: usize, at_least: u64) {
         let state = self.callers.get_mut(&caller).filter(|_| self.by == By::Number);
         let Some(state) = state else { return };
-        let expires = self.expires.entry(caller).or_default();
+        let expires = self.expiries.entry(caller).or_default();
         let turns = self.lines.get(&caller).map_or(0, Turns::ends);
         *expires = match state {
             State::Log(log) => log.ends(*expires),
