@@ -148,7 +148,7 @@ pub struct Model {
     /// The times from which the states are equal to empty ones.
     expiries: HashMap<usize, u64>,
     /// How often a caller's state has expired.
-    lives: HashMap<usize, u64>,
+    forgotten: HashMap<usize, u64>,
     /// How units and states are distinguished: by their instant, or by a name.
     by: By,
     /// The charges and the states so far.
@@ -222,8 +222,8 @@ impl Model {
     /// Returns a model without any calls.
     pub fn new(by: By) -> Self {
         let (callers, lines, permits, blocks) = Default::default();
-        let [expiries, lives] = Default::default();
-        Self { callers, lines, permits, blocks, expiries, lives, by, numbers: 0 }
+        let [expiries, forgotten] = Default::default();
+        Self { callers, lines, permits, blocks, expiries, forgotten, by, numbers: 0 }
     }
 
     /// Decides a call, and records it unless it is a peek. A blocked caller is refused; a recorded call that a window

@@ -20,14 +20,14 @@ impl Model {
             for (caller, _) in expired {
                 self.callers.remove(&caller);
                 self.lines.remove(&caller);
-                *self.lives.entry(caller).or_default() += 1;
+                *self.forgotten.entry(caller).or_default() += 1;
             }
         }
     }
 
     /// Returns how often the state of a caller has expired.
-    pub fn lives(&self, caller: usize) -> u64 {
-        self.lives.get(&caller).copied().unwrap_or_default()
+    pub fn forgotten(&self, caller: usize) -> u64 {
+        self.forgotten.get(&caller).copied().unwrap_or_default()
     }
 
     /// Sets the expiry of a caller's state that was written. No state expires earlier than before, except a log
