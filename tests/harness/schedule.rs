@@ -218,7 +218,7 @@ impl Schedule {
 
     /// Returns how often the state of a caller has expired.
     pub fn forgotten(&self, caller: usize) -> u64 {
-        self.model.forgotten(caller)
+        self.model.lives(caller)
     }
 
     /// The policies that take turns.

@@ -1,6 +1,11 @@
 //! The limits of a program are a text under review. Those of the examples are `examples/limits.lock`.
 
-#![allow(dead_code, unreachable_pub, reason = "the examples are programs of their own")]
+#![allow(
+    clippy::duplicate_mod,
+    dead_code,
+    unreachable_pub,
+    reason = "the examples are programs of their own"
+)]
 
 mod changes;
 mod under_review;

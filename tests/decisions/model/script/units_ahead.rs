@@ -200,11 +200,8 @@ impl World {
         let script = self.exchange.clone();
         let reply = self.call(&script, "k:l", &arguments);
         // While calls wait, other states than a log have no lease.
-        let reply = reply.unwrap_or_else(|error| {
-            assert!(
-                self.kind != Kind::Sliding && error.to_string().contains("WRONGTYPE"),
-                "{error}"
-            );
+        let reply = reply.unwrap_or_else(|it| {
+            assert!(self.kind != Kind::Sliding && it.to_string().contains("WRONGTYPE"), "{it}");
             Vec::new()
         });
         if let [_, allowed, units, _, _, _, _, _, at, birth, id @ ..] = &reply[..]
