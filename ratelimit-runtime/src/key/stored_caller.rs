@@ -23,14 +23,19 @@ pub(crate) enum LongCaller {
 const INLINE: usize = 54;
 
 impl StoredCaller {
+    #[inline]
     pub(crate) fn new(caller: CallerBytes<'_>) -> Self {
-        let bytes = match caller {
+        match caller {
             CallerBytes::Short([first, second]) => match NonZeroU64::new(first) {
-                Some(first) => return Self::Short(first, second),
-                None => &[],
+                Some(first) => Self::Short(first, second),
+                None => Self::long(&[]),
             },
-            CallerBytes::Long(bytes) => bytes,
-        };
+            CallerBytes::Long(bytes) => Self::long(bytes),
+        }
+    }
+
+    #[inline(never)]
+    fn long(bytes: &[u8]) -> Self {
         Self::Long(Box::new(LongCaller::new(bytes)))
     }
 

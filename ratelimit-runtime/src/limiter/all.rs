@@ -253,7 +253,7 @@ impl Call<'_> {
     /// never admitted, or whose caller is shut out.
     fn known_wait(self) -> Option<Duration> {
         // Memory remembers no refusals.
-        if self.is_plain() && self.limiter.is_in_memory() {
+        if self.limiter.is_in_memory() && self.is_plain() && self.has_valid_cost() {
             return None;
         }
         let effective = self.effective();

@@ -85,7 +85,7 @@ impl Policy {
 
     /// Returns a cost up to which a call is valid if the policy is valid alone.
     #[inline]
-    fn surely_valid_cost(&self) -> u32 {
+    pub(crate) fn surely_valid_cost(&self) -> u32 {
         let [tier, ..] = self.tiers;
         match self.state {
             _ if !self.lease.is_unset() => 1,

@@ -3,34 +3,34 @@
 
 use super::{Bounds, Timestamps, units, wrapped};
 use crate::{
-    policy::Tier,
-    request::{Mark, OneUnit},
-    time::{Micros, Timestamp},
+    policy::{Policy, Tier},
+    request::{Mark, PlainOutcome},
+    time::Timestamp,
 };
 
 impl Timestamps {
     /// Takes one unit of a window, or refuses it.
-    #[inline]
+    #[inline(never)]
     pub(in super::super) fn take_one(
         &mut self,
         now: Timestamp,
-        tier: &Tier,
+        policy: &Policy,
         reads: bool,
-    ) -> Option<OneUnit> {
-        let (period, capacity) = (tier.micros(), tier.threshold() as usize);
-        if self.capacity() != capacity {
+    ) -> Option<PlainOutcome> {
+        let [tier] = policy.tiers() else { return None };
+        if self.capacity() != tier.threshold() as usize {
             return None;
         }
         let unit = match self {
             Self::Inline { bounds, buffer, .. } => {
                 let mut ring = (bounds.first(), bounds.count());
-                let unit = take_one(&mut ring, buffer, now, period, capacity);
-                *bounds = Bounds::new(ring.0, ring.1, capacity);
+                let unit = take_one(&mut ring, buffer, now, policy, tier);
+                *bounds = Bounds::new(ring.0, ring.1, tier.threshold() as usize);
                 unit
             }
             Self::Heap { first, count, buffer, .. } => {
                 let mut ring = (*first as usize, *count as usize);
-                let unit = take_one(&mut ring, buffer, now, period, capacity);
+                let unit = take_one(&mut ring, buffer, now, policy, tier);
                 (*first, *count) = (units(ring.0), units(ring.1));
                 unit
             }
@@ -42,7 +42,7 @@ impl Timestamps {
     }
 
     /// Returns the answer to a unit that was taken just now.
-    fn taken(&self, now: Timestamp, tier: &Tier) -> OneUnit {
+    fn taken(&self, now: Timestamp, tier: &Tier) -> PlainOutcome {
         let (ring, period) = (self.ring(), tier.micros());
         let expired = match ring.get(0) {
             Some(oldest) if oldest + period > now => 0,
@@ -51,21 +51,21 @@ impl Timestamps {
         let remaining = tier.threshold().saturating_sub(units(ring.len() - expired));
         let oldest = ring.get(expired).unwrap_or(now);
         let mark = Mark { at: now, charged: self.generation().charged() };
-        OneUnit::taken(remaining, oldest + period - now, period, mark)
+        PlainOutcome::taken(remaining, oldest + period - now, period, mark)
     }
 }
 
-/// Takes one unit if fewer than `capacity` are younger than the period: only one slot is written.
+/// Takes one unit if fewer than the threshold are younger than the period: only one slot is written.
 #[inline]
 fn take_one(
     (first, count): &mut (usize, usize),
     buffer: &mut [Timestamp],
     now: Timestamp,
-    period: Micros,
-    capacity: usize,
-) -> Option<OneUnit> {
-    let (len, end) = (buffer.len(), *first + *count);
-    let is_full = *count >= capacity;
+    policy: &Policy,
+    tier: &Tier,
+) -> Option<PlainOutcome> {
+    let (len, end, period) = (buffer.len(), *first + *count, tier.micros());
+    let is_full = *count >= tier.threshold() as usize;
     let newest = match *count {
         0 => None,
         _ => buffer.get(wrapped(end - 1, len)).copied(),
@@ -78,7 +78,8 @@ fn take_one(
         && let (Some(oldest), Some(newest)) = (buffer.get(*first), newest)
         && *oldest + period > now
     {
-        return Some(OneUnit::refused(now, *oldest + period - now, newest + period - now));
+        let times = (*oldest + period - now, newest + period - now);
+        return PlainOutcome::refused(now, policy, 1, times);
     }
     if let Some(slot) = buffer.get_mut(wrapped(end, len)) {
         *slot = now;
@@ -88,5 +89,5 @@ fn take_one(
     } else {
         *count += 1;
     }
-    Some(OneUnit::unread(period))
+    Some(PlainOutcome::unread(period))
 }
