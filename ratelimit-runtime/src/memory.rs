@@ -118,7 +118,7 @@ impl MemoryStore {
         &self.clock
     }
 
-    /// Takes units of a key that is stored, or refuses one, under a valid policy of one tier that no
+    /// Takes units of a key that is stored, and a permit, or refuses a unit, under a valid policy of one tier that no
     /// override changes: see [`State::take_units`](crate::algorithms::State::take_units).
     #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
@@ -127,13 +127,21 @@ impl MemoryStore {
         key: KeyRef<'_>,
         policy: &Policy,
         units: u32,
+        takes_permit: bool,
         reads: bool,
     ) -> Option<PlainOutcome> {
         let counted = self.clock.counted();
         let lookup = self.hasher.lookup(key);
         let mut table = self.shard(&lookup).table.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        table.take_units(&lookup, now, policy, units, reads)
+        if takes_permit && table.permits.held(&lookup) >= policy.max_concurrency()? {
+            return None;
+        }
+        let outcome = table.take_units(&lookup, now, policy, units, reads);
+        if takes_permit && outcome.is_some_and(|outcome| outcome.is_taken) {
+            table.permits.hold(&lookup);
+        }
+        outcome
     }
 
     /// Decides a call.
@@ -185,6 +193,14 @@ impl MemoryStore {
             return self.decide_dated(shard, table, now, &lookup, request);
         }
         if let Some(outcome) = table.decide_permit(&lookup, request) {
+            return Ok(outcome);
+        }
+        let Request { policy, cost, .. } = request;
+        if request.is_plain()
+            && let Some(outcome) = table.take_units(&lookup, now, policy, cost, true)
+        {
+            let outcome = outcome.outcome();
+            table.take_permit(&lookup, request, outcome);
             return Ok(outcome);
         }
         if let Some(entry) = table.find_mut(&lookup)

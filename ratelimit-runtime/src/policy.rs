@@ -226,8 +226,12 @@ impl Policy {
     /// Returns this policy with the flags of its validity as they are for its numbers.
     const fn checked(mut self) -> Self {
         let Tier { period, threshold, .. } = self.tiers[0];
+        let has_permits = match self.concurrency {
+            None => true,
+            Some(calls) => calls > 0 && self.lease.is_unset() && !self.is_calendar(),
+        };
         let is_valid = self.count == 1
-            && self.concurrency.is_none()
+            && has_permits
             && self.concurrency_timeout.is_unset()
             && (self.zone.is_none() || self.is_calendar())
             && !self.has_block()
@@ -239,7 +243,7 @@ impl Policy {
                 self.counts_rejected(),
                 self.lease.micros(),
             );
-        let is_simple = is_valid && self.state.is_plain();
+        let is_simple = is_valid && self.state.is_plain() && self.concurrency.is_none();
         let flags = self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::SIMPLE, is_simple);
         let flags = flags.with(Flags::LEASED, !self.lease.is_unset());
         self.flags = flags.with(Flags::BLOCKS, self.has_block());
@@ -253,7 +257,7 @@ impl Policy {
         self.flags.has(Flags::SIMPLE)
     }
 
-    /// Returns `true` if there is one tier and no `concurrency`, and no rule is broken.
+    /// Returns `true` if there is one tier, and no rule is broken.
     pub(super) const fn is_valid_alone(&self) -> bool {
         self.flags.has(Flags::VALID_ALONE)
     }

@@ -37,7 +37,15 @@ pub(super) struct JointCall<T: AsCall> {
 }
 
 /// One of several calls of an annotated function, which is on the heap: it is moved several times.
-pub struct JointCheck(JointCall<(Limiter, Box<OwnedCall>)>);
+pub struct JointCheck {
+    part: JointPart,
+    is_soft: bool,
+}
+
+enum JointPart {
+    Checked(Limiter, Box<OwnedCall>),
+    Skipped(Box<Decision>),
+}
 
 /// A call, borrowed while the checks live or owned.
 pub(super) trait AsCall {
@@ -109,20 +117,29 @@ impl JointCheck {
     #[inline]
     pub(crate) fn new(limiter: Limiter, mut call: OwnedCall) -> Self {
         call.options.is_joint = true;
-        Self(JointCall::new((limiter, Box::new(call))))
+        Self { part: JointPart::Checked(limiter, Box::new(call)), is_soft: false }
     }
 
     /// A call that is not checked.
     #[must_use]
     pub fn skipped(decision: Decision) -> Self {
-        Self(JointCall { call: None, answer: Some(Ok(decision)), is_soft: false })
+        Self { part: JointPart::Skipped(Box::new(decision)), is_soft: false }
     }
 
     /// Lets the other calls be asked although this one is refused.
     #[must_use]
     pub fn soft(mut self) -> Self {
-        self.0.is_soft = true;
+        self.is_soft = true;
         self
+    }
+
+    #[inline]
+    fn into_call(self) -> JointCall<(Limiter, Box<OwnedCall>)> {
+        let (call, answer) = match self.part {
+            JointPart::Checked(limiter, call) => (Some((limiter, call)), None),
+            JointPart::Skipped(decision) => (None, Some(Ok(*decision))),
+        };
+        JointCall { call, answer, is_soft: self.is_soft }
     }
 }
 
@@ -170,20 +187,27 @@ impl<T: AsCall> AllCalls<'_, T> {
 
     /// Asks the calls until one has to be awaited.
     fn start(&mut self) -> AskedCalls {
+        // Memory remembers no refusals.
+        if self.open().all(|(_, call)| call.is_plain_in_memory()) {
+            return self.ask([None; 2]);
+        }
         // Each of two that may wait would hold what it has taken meanwhile.
         if let Some((index, call)) = self.waiting().nth(1) {
             let error = InvalidPolicy::new(call.policy.name(), PolicyFault::SeveralWaits);
             call.limiter.inner.notices.invalid_policy(&error);
             return Err((index, error.into()));
         }
-        self.ask(self.known())
+        self.ask([self.known(), self.first_waiting()])
     }
 
-    /// Asks the calls until one has to be awaited: first the one whose refusal is known, then one that may wait,
-    /// so that nothing is taken meanwhile.
-    fn ask(&mut self, known: Option<usize>) -> AskedCalls {
-        let waiting = self.waiting().next().map(|(index, _)| index);
-        for index in known.into_iter().chain(waiting).chain(0..self.0.len()) {
+    /// Returns the call that may wait: it is asked before the others, so that nothing is taken meanwhile.
+    fn first_waiting(&self) -> Option<usize> {
+        self.waiting().next().map(|(index, _)| index)
+    }
+
+    /// Asks the calls until one has to be awaited, these first.
+    fn ask(&mut self, first: [Option<usize>; 2]) -> AskedCalls {
+        for index in first.into_iter().flatten().chain(0..self.0.len()) {
             let Some(call) = self.0[index].open() else { continue };
             match call.start() {
                 Started::Ready(answer) => self.receive(index, answer)?,
@@ -200,7 +224,7 @@ impl<T: AsCall> AllCalls<'_, T> {
                 Ok(None) => return Ok(()),
                 Ok(Some((index, answer))) => {
                     let received = self.receive(index, answer.await);
-                    asked = received.and_then(|()| self.ask(None));
+                    asked = received.and_then(|()| self.ask([None, self.first_waiting()]));
                 }
                 Err(refused) => {
                     self.give_back().await;
@@ -252,10 +276,6 @@ impl Call<'_> {
     /// Returns the wait of a refusal that is known without asking; the longest one for a call that is
     /// never admitted, or whose caller is shut out.
     fn known_wait(self) -> Option<Duration> {
-        // Memory remembers no refusals.
-        if self.limiter.is_in_memory() && self.is_plain() && self.has_valid_cost() {
-            return None;
-        }
         let effective = self.effective();
         if effective.answer().is_some() {
             return Some(Duration::MAX);
@@ -279,7 +299,7 @@ impl Call<'_> {
 /// Starts several calls. The result has the answers, none of which is a refusal unless its call is soft; or the
 /// refusal of one of them, by its index.
 pub fn all<const N: usize>(parts: [JointCheck; N]) -> Started<JointAnswers<N>> {
-    let mut parts = parts.map(|JointCheck(call)| call);
+    let mut parts = parts.map(JointCheck::into_call);
     match AllCalls(&mut parts).start() {
         Ok(None) => Started::Ready(Ok(answers(&mut parts))),
         // Memory needs no await to be given back what was taken: the drop of the parts does it.

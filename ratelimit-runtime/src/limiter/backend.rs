@@ -102,7 +102,7 @@ impl Backend {
         }
     }
 
-    /// Takes units, or refuses one, under a valid policy of one tier that no override changes. Memory
+    /// Takes units, and a permit, or refuses a unit, under a valid policy of one tier that no override changes. Memory
     /// decides for a caller that it knows. On Redis units on lease and the deny cache decide about one unit.
     #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
@@ -111,12 +111,14 @@ impl Backend {
         policy: &Policy,
         caller: &Caller,
         units: u32,
+        takes_permit: bool,
         reads: bool,
     ) -> Option<PlainOutcome> {
         match &self.store {
             // Each has its own key, which stays in registers where memory decides.
             Store::Memory(store) => {
-                store.take_units(KeyRef::new(policy, caller.parts()), policy, units, reads)
+                let key = KeyRef::new(policy, caller.parts());
+                store.take_units(key, policy, units, takes_permit, reads)
             }
             Store::Redis(redis) => {
                 let key = KeyRef::new(policy, caller.parts());

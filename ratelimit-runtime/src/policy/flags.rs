@@ -23,9 +23,9 @@ pub(super) struct Flag(u8);
 impl Flags {
     /// Refused calls are recorded as well.
     pub(super) const COUNT_REJECTED: Flag = Flag(1);
-    /// There is one tier and no `concurrency`, and no rule is broken.
+    /// There is one tier, and no rule is broken.
     pub(super) const VALID_ALONE: Flag = Flag(1 << 1);
-    /// Besides, nothing is weighted, and there is no lease.
+    /// Besides, there is no `concurrency`, and the window is none of the calendar.
     pub(super) const SIMPLE: Flag = Flag(1 << 2);
 
     /// There is a lease.
