@@ -160,10 +160,6 @@ impl MemoryStore {
     }
 
     /// Decides a call at a time that was [counted](Clock::counted).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`decide`](Self::decide).
     #[inline]
     pub(crate) fn decide_at(
         &self,
@@ -193,14 +189,6 @@ impl MemoryStore {
             return self.decide_dated(shard, table, now, &lookup, request);
         }
         if let Some(outcome) = table.decide_permit(&lookup, request) {
-            return Ok(outcome);
-        }
-        let Request { policy, cost, .. } = request;
-        if request.is_plain()
-            && let Some(outcome) = table.take_units(&lookup, now, policy, cost, true)
-        {
-            let outcome = outcome.outcome();
-            table.take_permit(&lookup, request, outcome);
             return Ok(outcome);
         }
         if let Some(entry) = table.find_mut(&lookup)

@@ -226,12 +226,9 @@ impl Policy {
     /// Returns this policy with the flags of its validity as they are for its numbers.
     const fn checked(mut self) -> Self {
         let Tier { period, threshold, .. } = self.tiers[0];
-        let has_permits = match self.concurrency {
-            None => true,
-            Some(calls) => calls > 0 && self.lease.is_unset() && !self.is_calendar(),
-        };
+        let has_permits = matches!(self.concurrency, Some(1..)) && self.lease.is_unset();
         let is_valid = self.count == 1
-            && has_permits
+            && (self.concurrency.is_none() || has_permits && !self.is_calendar())
             && self.concurrency_timeout.is_unset()
             && (self.zone.is_none() || self.is_calendar())
             && !self.has_block()
@@ -250,8 +247,7 @@ impl Policy {
         self
     }
 
-    /// Returns `true` if there is one tier and nothing else, and no rule is broken. A check of one unit then needs no
-    /// [validation](Self::validate).
+    /// Returns `true` if there is one tier and nothing else, and no rule is broken.
     #[inline]
     pub(crate) const fn is_simple(&self) -> bool {
         self.flags.has(Flags::SIMPLE)

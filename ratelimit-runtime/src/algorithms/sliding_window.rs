@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     policy::Tier,
-    request::{Mark, Op, Outcome, OutcomeKind, PlainOutcome, Request, Settle},
+    request::{Mark, Op, Outcome, OutcomeKind, Request, Settle},
     time::{Micros, Timestamp},
 };
 

@@ -37,15 +37,7 @@ pub(super) struct JointCall<T: AsCall> {
 }
 
 /// One of several calls of an annotated function, which is on the heap: it is moved several times.
-pub struct JointCheck {
-    part: JointPart,
-    is_soft: bool,
-}
-
-enum JointPart {
-    Checked(Limiter, Box<OwnedCall>),
-    Skipped(Box<Decision>),
-}
+pub struct JointCheck(JointCall<(Limiter, Box<OwnedCall>)>);
 
 /// A call, borrowed while the checks live or owned.
 pub(super) trait AsCall {
@@ -117,29 +109,20 @@ impl JointCheck {
     #[inline]
     pub(crate) fn new(limiter: Limiter, mut call: OwnedCall) -> Self {
         call.options.is_joint = true;
-        Self { part: JointPart::Checked(limiter, Box::new(call)), is_soft: false }
+        Self(JointCall::new((limiter, Box::new(call))))
     }
 
     /// A call that is not checked.
     #[must_use]
     pub fn skipped(decision: Decision) -> Self {
-        Self { part: JointPart::Skipped(Box::new(decision)), is_soft: false }
+        Self(JointCall { call: None, answer: Some(Ok(decision)), is_soft: false })
     }
 
     /// Lets the other calls be asked although this one is refused.
     #[must_use]
     pub fn soft(mut self) -> Self {
-        self.is_soft = true;
+        self.0.is_soft = true;
         self
-    }
-
-    #[inline]
-    fn into_call(self) -> JointCall<(Limiter, Box<OwnedCall>)> {
-        let (call, answer) = match self.part {
-            JointPart::Checked(limiter, call) => (Some((limiter, call)), None),
-            JointPart::Skipped(decision) => (None, Some(Ok(*decision))),
-        };
-        JointCall { call, answer, is_soft: self.is_soft }
     }
 }
 
@@ -299,7 +282,7 @@ impl Call<'_> {
 /// Starts several calls. The result has the answers, none of which is a refusal unless its call is soft; or the
 /// refusal of one of them, by its index.
 pub fn all<const N: usize>(parts: [JointCheck; N]) -> Started<JointAnswers<N>> {
-    let mut parts = parts.map(JointCheck::into_call);
+    let mut parts = parts.map(|JointCheck(call)| call);
     match AllCalls(&mut parts).start() {
         Ok(None) => Started::Ready(Ok(answers(&mut parts))),
         // Memory needs no await to be given back what was taken: the drop of the parts does it.

@@ -45,7 +45,7 @@ impl Call<'_> {
     #[inline(always)]
     pub(crate) fn start<A: Admission>(self) -> Started<Answer<A>> {
         match self.options.cost {
-            1 if self.is_plain() => self.take_units(1, false),
+            1 if self.policy.is_simple() && self.is_decided_at_once() => self.take_units(1, false),
             _ => self.start_with_more(),
         }
     }
@@ -93,14 +93,6 @@ impl Call<'_> {
         Started::Ready(Ok(A::new(permit, || self.counted(request, outcome.outcome()))))
     }
 
-    /// Returns `true` for most calls: one unit is taken at once, under a valid policy of one tier that no
-    /// override changes, and the call is not timed.
-    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
-    #[inline(always)]
-    fn is_plain(self) -> bool {
-        self.policy.is_simple() && self.is_decided_at_once()
-    }
-
     /// Returns `true` if the call is plain but for its cost and its permit, and memory decides. A refusal of several
     /// units in the deny cache has more numbers than a plain one.
     #[inline]
@@ -111,6 +103,7 @@ impl Call<'_> {
             && self.is_decided_at_once()
     }
 
+    /// Returns `true` for most calls: units are taken at once, no override changes the policy, and the call is not timed.
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     fn is_decided_at_once(self) -> bool {

@@ -104,6 +104,11 @@ impl Entry {
         now: Timestamp,
         request: Request<'_>,
     ) -> Option<Outcome> {
+        if request.is_plain()
+            && let Some(unit) = self.take_units(now, request.policy, request.cost, true)
+        {
+            return Some(unit.outcome());
+        }
         self.state.keeps_size(now, request).then(|| self.decide(now, request))
     }
 
