@@ -23,19 +23,14 @@ pub(crate) enum LongCaller {
 const INLINE: usize = 54;
 
 impl StoredCaller {
-    #[inline]
     pub(crate) fn new(caller: CallerBytes<'_>) -> Self {
-        match caller {
+        let bytes = match caller {
             CallerBytes::Short([first, second]) => match NonZeroU64::new(first) {
-                Some(first) => Self::Short(first, second),
-                None => Self::long(&[]),
+                Some(first) => return Self::Short(first, second),
+                None => &[],
             },
-            CallerBytes::Long(bytes) => Self::long(bytes),
-        }
-    }
-
-    #[inline(never)]
-    fn long(bytes: &[u8]) -> Self {
+            CallerBytes::Long(bytes) => bytes,
+        };
         Self::Long(Box::new(LongCaller::new(bytes)))
     }
 

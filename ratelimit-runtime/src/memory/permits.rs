@@ -1,8 +1,8 @@
 //! Permits in memory: for each caller with calls in flight, their number.
 //!
 //! They are a table beside the entries of a shard, under its lock. An entry may expire and be evicted
-//! while calls are in flight, and a reset leaves them. The table is not part of the store's bounds: beyond
-//! [`KEPT`] callers it has those with calls in flight, which take more memory themselves.
+//! while calls are in flight, and a reset leaves them. The table is not part of the store's bounds: it
+//! has an element only while a call is in flight, which takes more memory itself.
 
 use hashbrown::HashTable;
 
@@ -11,14 +11,11 @@ use crate::{
     policy::{PolicyName, StateKind},
 };
 
-/// The number of callers up to which one without calls in flight stays: the next call is cheaper.
-const KEPT: usize = 64;
-
-/// The callers of a shard that have calls in flight, or had some.
+/// The callers of a shard that have calls in flight.
 #[derive(Default)]
 pub(super) struct PermitTable(HashTable<CallerPermits>);
 
-/// The calls of one caller in flight.
+/// The calls of one caller in flight; at least one.
 struct CallerPermits {
     hash: u64,
     state: StateKind,
@@ -47,43 +44,27 @@ impl PermitTable {
     /// Adds a call.
     #[inline]
     pub(super) fn hold(&mut self, lookup: &Lookup<'_>) {
-        match self.0.find_mut(lookup.hash, |it| it.is(lookup)) {
-            Some(held) => held.calls += 1,
-            None => self.insert(lookup),
-        }
-    }
-
-    /// Adds the first call of a caller.
-    #[inline(never)]
-    fn insert(&mut self, lookup: &Lookup<'_>) {
-        let held = CallerPermits {
+        let held = self.0.entry(lookup.hash, |it| it.is(lookup), |it| it.hash);
+        let mut held = held.or_insert_with(|| CallerPermits {
             hash: lookup.hash,
             state: lookup.key.state,
             name: lookup.key.name,
             caller: StoredCaller::new(lookup.key.caller),
-            calls: 1,
-        };
-        self.0.insert_unique(held.hash, held, |it| it.hash);
+            calls: 0,
+        });
+        held.get_mut().calls += 1;
     }
 
     /// Removes a call.
     #[inline]
     pub(super) fn release(&mut self, lookup: &Lookup<'_>) {
-        if let Some(held) = self.0.find_mut(lookup.hash, |it| it.is(lookup)) {
-            held.calls -= 1;
-            if held.calls == 0 && self.0.len() > KEPT {
-                self.remove(lookup);
-            }
-        }
-    }
-
-    /// Removes a caller without calls.
-    #[inline(never)]
-    fn remove(&mut self, lookup: &Lookup<'_>) {
-        if let Ok(held) = self.0.find_entry(lookup.hash, |it| it.is(lookup)) {
+        let found = self.0.find_entry(lookup.hash, |it| it.is(lookup));
+        let Ok(mut held) = found else { return };
+        held.get_mut().calls -= 1;
+        if held.get().calls == 0 {
             held.remove();
         }
-        if self.0.len() < self.0.capacity() / 4 {
+        if self.0.capacity() > 64 && self.0.len() < self.0.capacity() / 4 {
             self.0.shrink_to(self.0.len() * 2, |it| it.hash);
         }
     }

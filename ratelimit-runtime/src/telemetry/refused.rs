@@ -107,27 +107,19 @@ struct Minute {
 
 impl RefusalSketch {
     /// Counts a refused call of this minute. It is not sampled if another thread does the same now.
-    #[inline]
     pub(crate) fn count(&self, now: Micros, caller: CallerBytes<'_>) {
         let Some(mut minutes) = self.minutes.try_lock() else {
             self.unsampled.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let current = minutes.as_mut().map(|minutes| &mut minutes.current);
-        let mut current = current.filter(|current| now < current.ends);
-        if !current.as_mut().is_some_and(|current| current.count_latest(&caller)) {
-            self.count_in(&mut minutes, now, caller);
-        }
-    }
-
-    /// Counts a call of another caller than the latest, or of a new minute.
-    #[inline(never)]
-    fn count_in(&self, minutes: &mut Option<Box<Minutes>>, now: Micros, caller: CallerBytes<'_>) {
         let minutes = minutes.get_or_insert_with(|| Minutes::new(minute_of(now)));
         if now >= minutes.current.ends {
             minutes.end_minute(minute_of(now));
         }
-        minutes.current.calls += self.unsampled.swap(0, Ordering::Relaxed);
+        minutes.current.calls += 1;
+        if self.unsampled.load(Ordering::Relaxed) > 0 {
+            minutes.current.calls += self.unsampled.swap(0, Ordering::Relaxed);
+        }
         minutes.current.count(caller);
     }
 
@@ -200,24 +192,15 @@ impl Minute {
         })
     }
 
-    /// Counts a call if the latest one was of the same caller.
     #[inline]
-    fn count_latest(&mut self, caller: &CallerBytes<'_>) -> bool {
-        let is_latest = self.callers.get(self.latest).is_some_and(|latest| latest.is(caller));
-        if is_latest {
-            self.calls += 1;
-            self.counts[self.latest] += 1;
-        }
-        is_latest
-    }
-
     fn count(&mut self, caller: CallerBytes<'_>) {
-        let tag = tag(caller);
-        self.latest = match self.find(tag, &caller) {
-            Some(place) => place,
-            None => self.replace(tag, caller),
-        };
-        self.calls += 1;
+        if !self.callers.get(self.latest).is_some_and(|latest| latest.is(&caller)) {
+            let tag = tag(caller);
+            self.latest = match self.find(tag, &caller) {
+                Some(place) => place,
+                None => self.replace(tag, caller),
+            };
+        }
         self.counts[self.latest] += 1;
     }
 
