@@ -28,7 +28,7 @@ use self::{
 };
 use crate::{
     policy::{Policy, StateKind},
-    request::{Charged, OneUnit, Op, Outcome, Place, Request, Settle, Standing},
+    request::{Charged, Op, Outcome, Place, PlainOutcome, Request, Settle, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -79,25 +79,12 @@ impl State {
         }
     }
 
-    /// Takes one unit: see [`take_units`](Self::take_units). A function of its own, so that a plain call multiplies
-    /// nothing.
-    #[inline(never)]
-    pub(crate) fn take_one(
-        &mut self,
-        now: Timestamp,
-        policy: &Policy,
-        reads: bool,
-        expires: Timestamp,
-    ) -> Option<OneUnit> {
-        self.take_units(now, policy, 1, reads, expires)
-    }
-
     /// Takes units under a valid policy of one tier that no override changes, or refuses one. Most calls are
     /// decided here, with the same outcome and the same state as by [`decide`](Self::decide). Returns nothing
-    /// for a call that needs that one: nothing has changed then. An admission that nobody `reads` has only the
-    /// time for which it counts. The state `expires` at a time by which a log knows its longest period.
-    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
-    #[inline(always)]
+    /// for a call that needs that one, or for a state of another kind: nothing has changed then. An admission that
+    /// nobody `reads` has only the time for which it counts. The state `expires` at a time by which a log knows its
+    /// longest period. Each algorithm is a function of its own, which saves no more registers than it uses.
+    #[inline]
     pub(crate) fn take_units(
         &mut self,
         now: Timestamp,
@@ -105,22 +92,24 @@ impl State {
         units: u32,
         reads: bool,
         expires: Timestamp,
-    ) -> Option<OneUnit> {
-        let [tier] = policy.tiers() else { return None };
-        let taken = match self {
-            Self::SlidingWindow(log) if units == 1 => log.take_one(now, tier, reads, expires),
-            Self::SlidingCounter(one) => one.take_units(now, tier, units, reads),
-            Self::FixedWindow(one) => one.take_units(now, tier, units, reads),
-            Self::TokenBucket(one) => one.take_units(now, policy, tier, units, reads),
-            Self::WeightedWindow(log) if !policy.counts_rejected() => {
-                log.take_units(now, tier, units)
+    ) -> Option<PlainOutcome> {
+        match (policy.state(), self) {
+            (StateKind::SlidingWindow, Self::SlidingWindow(Log::Plain(stamps))) if units == 1 => {
+                stamps.take_one(now, policy, reads, expires)
+            }
+            (StateKind::SlidingCounter, Self::SlidingCounter(one)) => {
+                one.take_units(now, policy, units, reads)
+            }
+            (StateKind::FixedWindow, Self::FixedWindow(one)) => {
+                one.take_units(now, policy, units, reads)
+            }
+            (StateKind::TokenBucket, Self::TokenBucket(one)) => {
+                one.take_units(now, policy, units, reads)
+            }
+            (StateKind::WeightedWindow, Self::WeightedWindow(log)) => {
+                log.take_units(now, policy, units)
             }
             _ => None,
-        };
-        match taken {
-            // A refused call is recorded, or may get some of its units: that takes the long way.
-            Some(unit) if !unit.is_taken && (units > 1 || policy.counts_rejected()) => None,
-            taken => taken,
         }
     }
 

@@ -172,14 +172,17 @@ impl Limiter {
     ///
     /// As [`check`](Self::check), and [`RateLimitError::InvalidPolicy`] if two of the checks have a
     /// `max_wait`.
-    pub async fn check_all<const N: usize>(
+    pub fn check_all<const N: usize>(
         &self,
         mut checks: [Check<'_>; N],
-    ) -> Result<[Decision; N], RateLimitError> {
+    ) -> impl Future<Output = Result<[Decision; N], RateLimitError>> {
         checks.iter_mut().for_each(Check::join);
-        let mut calls = checks.each_ref().map(|check| self.join(check));
-        ask_all(&mut calls).await?;
-        Ok(array::from_fn(|index| admitted(calls[index].take_answer())))
+        // An `async fn` would move the checks once more.
+        async move {
+            let mut calls = checks.each_ref().map(|check| self.join(check));
+            ask_all(&mut calls).await?;
+            Ok(array::from_fn(|index| admitted(calls[index].take_answer())))
+        }
     }
 
     /// Returns a check that takes nothing: its answer is the one that [`check`](Self::check) would

@@ -43,7 +43,7 @@ use crate::{
     error::UnavailableReason,
     key::{KeyHasher, KeyRef, Lookup, StoredCaller},
     policy::Policy,
-    request::{OneUnit, Op, Outcome, Request},
+    request::{Op, Outcome, PlainOutcome, Request},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -118,21 +118,30 @@ impl MemoryStore {
         &self.clock
     }
 
-    /// Takes one unit of a key that is stored, or refuses it, under a valid policy of one tier that no
+    /// Takes units of a key that is stored, and a permit, or refuses a unit, under a valid policy of one tier that no
     /// override changes: see [`State::take_units`](crate::algorithms::State::take_units).
     #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
-    pub(crate) fn take_one(
+    pub(crate) fn take_units(
         &self,
         key: KeyRef<'_>,
         policy: &Policy,
+        units: u32,
+        takes_permit: bool,
         reads: bool,
-    ) -> Option<OneUnit> {
+    ) -> Option<PlainOutcome> {
         let counted = self.clock.counted();
         let lookup = self.hasher.lookup(key);
         let mut table = self.shard(&lookup).table.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        table.take_one(&lookup, now, policy, reads)
+        if takes_permit && table.permits.held(&lookup) >= policy.max_concurrency()? {
+            return None;
+        }
+        let outcome = table.take_units(&lookup, now, policy, units, reads);
+        if takes_permit && outcome.is_some_and(|outcome| outcome.is_taken) {
+            table.permits.hold(&lookup);
+        }
+        outcome
     }
 
     /// Decides a call.
@@ -151,10 +160,6 @@ impl MemoryStore {
     }
 
     /// Decides a call at a time that was [counted](Clock::counted).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`decide`](Self::decide).
     #[inline]
     pub(crate) fn decide_at(
         &self,

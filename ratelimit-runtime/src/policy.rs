@@ -228,8 +228,9 @@ impl Policy {
     /// Returns this policy with the flags of its validity as they are for its numbers.
     const fn checked(mut self) -> Self {
         let Tier { period, threshold, .. } = self.tiers[0];
+        let has_permits = matches!(self.concurrency, Some(1..)) && self.lease.is_none();
         let is_valid = self.count == 1
-            && self.concurrency.is_none()
+            && (self.concurrency.is_none() || has_permits && !self.is_calendar())
             && self.concurrency_timeout.is_none()
             && (self.zone.is_none() || self.is_calendar())
             && !self.has_block()
@@ -244,20 +245,20 @@ impl Policy {
                     None => None,
                 },
             );
-        let flags = self.flags.with(Flags::VALID_ALONE, is_valid);
+        let is_simple = is_valid && self.state.is_plain() && self.concurrency.is_none();
+        let flags = self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::SIMPLE, is_simple);
         let flags = flags.with(Flags::LEASED, self.lease.is_some());
         self.flags = flags.with(Flags::BLOCKS, self.has_block());
         self
     }
 
-    /// Returns `true` if there is one tier and nothing else, and no rule is broken. A check of one unit then needs no
-    /// [validation](Self::validate).
+    /// Returns `true` if there is one tier and nothing else, and no rule is broken.
     #[inline]
     pub(crate) const fn is_simple(&self) -> bool {
-        self.is_valid_alone() && self.state.is_plain()
+        self.flags.has(Flags::SIMPLE)
     }
 
-    /// Returns `true` if there is one tier and no `concurrency`, and no rule is broken.
+    /// Returns `true` if there is one tier, and no rule is broken.
     pub(super) const fn is_valid_alone(&self) -> bool {
         self.flags.has(Flags::VALID_ALONE)
     }

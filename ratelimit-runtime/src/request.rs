@@ -3,15 +3,15 @@
 //! Floor 2: plain data, imports `policy` and `time`. Every room above may import it.
 
 mod id;
-mod one_unit;
 mod place;
+mod plain_outcome;
 
 use std::fmt;
 
 pub(crate) use self::{
     id::next_id,
-    one_unit::OneUnit,
     place::{Place, Standing},
+    plain_outcome::PlainOutcome,
 };
 
 use crate::{

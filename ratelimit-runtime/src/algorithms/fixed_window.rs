@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     policy::{Policy, Tier},
-    request::{Mark, OneUnit},
+    request::{Mark, PlainOutcome},
     time::{Micros, Timestamp},
 };
 
@@ -36,16 +36,16 @@ pub(crate) struct PackedWindow {
 
 impl OneTier<Window> {
     /// Takes units, or refuses them.
-    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn take_units(
         &mut self,
         now: Timestamp,
-        tier: &Tier,
+        policy: &Policy,
         more: u32,
         reads: bool,
-    ) -> Option<OneUnit> {
+    ) -> Option<PlainOutcome> {
         let PackedWindow { period, start, units, .. } = self.packed;
+        let [tier] = policy.tiers() else { return None };
         if period != tier.micros() || start > now {
             return None;
         }
@@ -53,14 +53,14 @@ impl OneTier<Window> {
         let (start, units) = if is_over { (now, 0) } else { (start, units) };
         let ends = start + period - now;
         let Some(left) = tier.threshold().saturating_sub(units).checked_sub(more) else {
-            return Some(OneUnit::refused(now, ends, ends));
+            return PlainOutcome::refused(now, policy, more, (ends, ends));
         };
         self.packed = PackedWindow { period, written: now, start, units: units + more };
         if !reads {
-            return Some(OneUnit::unread(ends));
+            return Some(PlainOutcome::unread(ends));
         }
         let mark = Mark { at: now, charged: self.generation.charged() };
-        Some(OneUnit::taken(left, ends, ends, mark))
+        Some(PlainOutcome::taken(left, ends, ends, mark))
     }
 }
 

@@ -5,7 +5,7 @@ use ratelimit_core::rules::MAX_EXACT_INTEGER;
 use super::per_tier::{Count, OneTier};
 use crate::{
     policy::{Policy, Tier},
-    request::{Mark, OneUnit},
+    request::{Mark, PlainOutcome},
     time::{Micros, Timestamp},
 };
 
@@ -66,16 +66,16 @@ impl PackedCounter {
 
 impl OneTier<Counter> {
     /// Takes units, or refuses them.
-    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn take_units(
         &mut self,
         now: Timestamp,
-        tier: &Tier,
+        policy: &Policy,
         units: u32,
         reads: bool,
-    ) -> Option<OneUnit> {
+    ) -> Option<PlainOutcome> {
         let PackedCounter { start: latest, previous, current, .. } = self.packed;
+        let [tier] = policy.tiers() else { return None };
         let period = tier.micros();
         if self.packed.period() != period || latest > now {
             return None;
@@ -91,19 +91,20 @@ impl OneTier<Counter> {
         let ends = start + period - now;
         let position = Position::new(counter, ends, *tier);
         if !position.has_room(units) {
-            return Some(OneUnit::refused(now, position.wait(units), counter.lasts_by(ends)));
+            let times = (position.wait(units), counter.lasts_by(ends));
+            return PlainOutcome::refused(now, policy, units, times);
         }
         let after = Counter { current: current + units, ..counter };
         self.packed = PackedCounter::new(after, start, now);
         // The units of this window still weigh in the next one.
         let reset = ends + period;
         if !reads {
-            return Some(OneUnit::unread(reset));
+            return Some(PlainOutcome::unread(reset));
         }
         let position = Position::new(after, ends, *tier);
         let left = position.left();
         let mark = Mark { at: now, charged: self.generation.charged() };
-        Some(OneUnit::taken(left, position.wait(left.saturating_add(1)), reset, mark))
+        Some(PlainOutcome::taken(left, position.wait(left.saturating_add(1)), reset, mark))
     }
 }
 

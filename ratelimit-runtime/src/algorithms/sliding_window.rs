@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     policy::Tier,
-    request::{Mark, OneUnit, Op, Outcome, OutcomeKind, Request, Settle},
+    request::{Mark, Op, Outcome, OutcomeKind, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -40,21 +40,6 @@ impl Default for Log {
 }
 
 impl Log {
-    /// Takes one unit, or refuses it.
-    #[inline]
-    pub(super) fn take_one(
-        &mut self,
-        now: Timestamp,
-        tier: &Tier,
-        reads: bool,
-        expires: Timestamp,
-    ) -> Option<OneUnit> {
-        match self {
-            Self::Plain(stamps) => stamps.take_one(now, tier, reads, expires),
-            Self::WithIds(_) => None,
-        }
-    }
-
     /// Decides a call.
     pub(crate) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
         let Request { policy, written, op, id, .. } = request;

@@ -5,7 +5,7 @@ use ratelimit_core::rules::MAX_EXACT_INTEGER;
 use super::per_tier::{Count, OneTier};
 use crate::{
     policy::{BucketRate, Policy, Tier},
-    request::{Mark, OneUnit},
+    request::{Mark, PlainOutcome},
     time::{Micros, Timestamp},
 };
 
@@ -51,7 +51,7 @@ impl PackedLevel {
     #[inline]
     fn new(token: u64, refill: u32, burst: u32) -> Self {
         let burst = u64::from(burst);
-        let token = token.min(LOW_48) | (burst >> 16) << 48;
+        let token = token & LOW_48 | (burst >> 16) << 48;
         Self { token, parts: (burst >> 8) << 56, written: burst << 56, refill }
     }
 
@@ -69,24 +69,23 @@ impl PackedLevel {
 
     #[inline]
     fn set(&mut self, parts: u64, written: Timestamp) {
-        self.parts = self.parts & !LOW_56 | parts.min(LOW_56);
-        self.written = self.written & !LOW_56 | written.get().min(LOW_56);
+        self.parts = self.parts & !LOW_56 | parts & LOW_56;
+        self.written = self.written & !LOW_56 | written.get() & LOW_56;
     }
 }
 
 impl OneTier<Level> {
     /// Takes tokens, or refuses them.
-    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn take_units(
         &mut self,
         now: Timestamp,
         policy: &Policy,
-        tier: &Tier,
         units: u32,
         reads: bool,
-    ) -> Option<OneUnit> {
+    ) -> Option<PlainOutcome> {
         // A policy on this path has no lease.
+        let [tier] = policy.tiers() else { return None };
         let burst = policy.written_bucket_size(*tier);
         let bucket = tier.bucket(burst);
         let (parts, written) = self.packed.read(bucket, burst)?;
@@ -96,8 +95,8 @@ impl OneTier<Level> {
         let parts = bucket.refilled(parts, now - written);
         let wanted = bucket.token.saturating_mul(units.into());
         let Some(left) = parts.checked_sub(wanted) else {
-            let wait = bucket.until(parts, wanted);
-            return Some(OneUnit::refused(now, wait, bucket.until(parts, bucket.full)));
+            let times = (bucket.until(parts, wanted), bucket.until(parts, bucket.full));
+            return PlainOutcome::refused(now, policy, units, times);
         };
         if parts == bucket.full {
             self.generation = self.generation.renewed(now);
@@ -105,13 +104,13 @@ impl OneTier<Level> {
         self.packed.set(left, now);
         let reset = bucket.until(left, bucket.full);
         if !reads {
-            return Some(OneUnit::unread(reset));
+            return Some(PlainOutcome::unread(reset));
         }
         let tokens = left / bucket.token;
         let wait = bucket.until(left, (tokens + 1) * bucket.token);
         let remaining = u32::try_from(tokens).unwrap_or(u32::MAX);
         let mark = Mark { at: now, charged: self.generation.charged() };
-        Some(OneUnit::taken(remaining, wait, reset, mark))
+        Some(PlainOutcome::taken(remaining, wait, reset, mark))
     }
 }
 

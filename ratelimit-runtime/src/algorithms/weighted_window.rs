@@ -12,8 +12,8 @@ use super::{
     summary::{behind, outcome_of},
 };
 use crate::{
-    policy::Tier,
-    request::{Charged, Mark, OneUnit, Op, Outcome, OutcomeKind, Request, Settle},
+    policy::{Policy, Tier},
+    request::{Charged, Mark, Op, Outcome, OutcomeKind, PlainOutcome, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -54,10 +54,10 @@ impl WeightedLog {
     pub(super) fn take_units(
         &mut self,
         now: Timestamp,
-        tier: &Tier,
+        policy: &Policy,
         units: u32,
-    ) -> Option<OneUnit> {
-        self.0.as_mut()?.take_units(now, tier, units)
+    ) -> Option<PlainOutcome> {
+        self.0.as_mut().filter(|_| !policy.counts_rejected())?.take_units(now, policy, units)
     }
 
     /// Decides a call for this time, which lies ahead if others wait for their turns. `may_pass` is

@@ -170,20 +170,27 @@ impl<T: AsCall> AllCalls<'_, T> {
 
     /// Asks the calls until one has to be awaited.
     fn start(&mut self) -> AskedCalls {
+        // Memory remembers no refusals.
+        if self.open().all(|(_, call)| call.is_plain_in_memory()) {
+            return self.ask([None; 2]);
+        }
         // Each of two that may wait would hold what it has taken meanwhile.
         if let Some((index, call)) = self.waiting().nth(1) {
             let error = InvalidPolicy::new(call.policy.name(), PolicyFault::SeveralWaits);
             call.limiter.inner.notices.invalid_policy(&error);
             return Err((index, error.into()));
         }
-        self.ask(self.known())
+        self.ask([self.known(), self.first_waiting()])
     }
 
-    /// Asks the calls until one has to be awaited: first the one whose refusal is known, then one that may wait,
-    /// so that nothing is taken meanwhile.
-    fn ask(&mut self, known: Option<usize>) -> AskedCalls {
-        let waiting = self.waiting().next().map(|(index, _)| index);
-        for index in known.into_iter().chain(waiting).chain(0..self.0.len()) {
+    /// Returns the call that may wait: it is asked before the others, so that nothing is taken meanwhile.
+    fn first_waiting(&self) -> Option<usize> {
+        self.waiting().next().map(|(index, _)| index)
+    }
+
+    /// Asks the calls until one has to be awaited, these first.
+    fn ask(&mut self, first: [Option<usize>; 2]) -> AskedCalls {
+        for index in first.into_iter().flatten().chain(0..self.0.len()) {
             let Some(call) = self.0[index].open() else { continue };
             match call.start() {
                 Started::Ready(answer) => self.receive(index, answer)?,
@@ -200,7 +207,7 @@ impl<T: AsCall> AllCalls<'_, T> {
                 Ok(None) => return Ok(()),
                 Ok(Some((index, answer))) => {
                     let received = self.receive(index, answer.await);
-                    asked = received.and_then(|()| self.ask(None));
+                    asked = received.and_then(|()| self.ask([None, self.first_waiting()]));
                 }
                 Err(refused) => {
                     self.give_back().await;
@@ -252,10 +259,6 @@ impl Call<'_> {
     /// Returns the wait of a refusal that is known without asking; the longest one for a call that is
     /// never admitted, or whose caller is shut out.
     fn known_wait(self) -> Option<Duration> {
-        // Memory remembers no refusals.
-        if self.is_plain() && self.limiter.is_in_memory() {
-            return None;
-        }
         let effective = self.effective();
         if effective.answer().is_some() {
             return Some(Duration::MAX);

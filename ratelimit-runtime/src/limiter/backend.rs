@@ -13,7 +13,7 @@ use crate::{
     policy::{Policy, Tier},
     redis::RedisBackend,
     request::{
-        DecidedBy, Mark, OnStoreError, OneUnit, Op, Outcome, Place, Request, Settle, Standing,
+        DecidedBy, Mark, OnStoreError, Op, Outcome, Place, PlainOutcome, Request, Settle, Standing,
     },
     time::{Micros, Timestamp},
 };
@@ -65,7 +65,7 @@ impl Backend {
         clock.uptime(clock.now())
     }
 
-    /// Returns the time of the process when [`take_one`](Self::take_one) refused a unit.
+    /// Returns the time of the process when [`take_units`](Self::take_units) refused one.
     #[inline]
     pub(super) fn uptime_of(&self, refusal: Mark) -> Micros {
         match &self.store {
@@ -102,24 +102,27 @@ impl Backend {
         }
     }
 
-    /// Takes one unit, or refuses it, under a valid policy of one tier that no override changes. Memory
-    /// decides for a caller that it knows. On Redis units on lease and the deny cache decide.
+    /// Takes units, and a permit, or refuses a unit, under a valid policy of one tier that no override changes. Memory
+    /// decides for a caller that it knows. On Redis units on lease and the deny cache decide about one unit.
     #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
-    pub(super) fn take_one(
+    pub(super) fn take_units(
         &self,
         policy: &Policy,
         caller: &Caller,
+        units: u32,
+        takes_permit: bool,
         reads: bool,
-    ) -> Option<OneUnit> {
+    ) -> Option<PlainOutcome> {
         match &self.store {
             // Each has its own key, which stays in registers where memory decides.
             Store::Memory(store) => {
-                store.take_one(KeyRef::new(policy, caller.parts()), policy, reads)
+                let key = KeyRef::new(policy, caller.parts());
+                store.take_units(key, policy, units, takes_permit, reads)
             }
             Store::Redis(redis) => {
                 let key = KeyRef::new(policy, caller.parts());
-                redis.decide_now(key, Request::new(policy, Op::Take, 1)).map(OneUnit::from)
+                redis.decide_now(key, Request::new(policy, Op::Take, 1)).map(PlainOutcome::from)
             }
         }
     }
@@ -208,10 +211,11 @@ impl Backend {
         caller: &Caller,
         on_store_error: Option<OnStoreError>,
     ) -> Result<Outcome, UnavailableReason> {
-        match store.decide(KeyRef::new(request.policy, caller.parts()), request) {
-            Err(reason) => self.without_room(request, on_store_error, reason),
-            decided => decided,
+        let decided = store.decide(KeyRef::new(request.policy, caller.parts()), request);
+        if let Err(reason) = decided {
+            return self.without_room(request, on_store_error, reason);
         }
+        decided
     }
 
     /// Returns the answer to a call for which memory has no room. No other store could count it.

@@ -230,7 +230,7 @@ impl<'a> Check<'a> {
 
     pub(super) fn op(mut self, op: Op) -> Self {
         self.options.op = op;
-        self.options.is_one_unit &= op == Op::Take;
+        self.options.is_plain &= op == Op::Take;
         self
     }
 }

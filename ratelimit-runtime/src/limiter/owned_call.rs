@@ -41,8 +41,8 @@ pub(crate) struct Options {
     pub(crate) is_validated: bool,
     /// `true` if the call is one of several that are decided together: it warns once all are admitted.
     pub(super) is_joint: bool,
-    /// `true` if one unit is to be taken at once, without an id, and the declared enforcement refuses.
-    pub(super) is_one_unit: bool,
+    /// `true` if units are to be taken at once, without an id, and the declared enforcement refuses.
+    pub(super) is_plain: bool,
 }
 
 impl Options {
@@ -50,32 +50,31 @@ impl Options {
     #[inline]
     pub(crate) fn declare(&mut self, declared: Enforcement) {
         self.declared = declared;
-        self.is_one_unit &= declared == Enforcement::On;
+        self.is_plain &= declared == Enforcement::On;
     }
 
     pub(crate) fn set_cost(&mut self, cost: u32) {
         self.cost = cost;
-        self.is_one_unit &= cost == 1;
     }
 
     pub(crate) fn set_id(&mut self, id: &impl fmt::Display) {
         self.id = Some(key::hash_request_id(id));
-        self.is_one_unit = false;
+        self.is_plain = false;
     }
 
     pub(crate) fn set_leave(&mut self, percent: u32) {
         self.leave = u8::try_from(percent).map_or(100, |percent| percent.min(100));
-        self.is_one_unit &= percent == 0;
+        self.is_plain &= percent == 0;
     }
 
     pub(crate) fn set_warn_at(&mut self, percent: u32) {
         self.warn_at = u8::try_from(percent).unwrap_or(u8::MAX);
-        self.is_one_unit &= percent == 0;
+        self.is_plain &= percent == 0;
     }
 
     pub(crate) fn set_max_wait(&mut self, max_wait: Duration) {
         self.max_wait = max_wait;
-        self.is_one_unit = false;
+        self.is_plain = false;
     }
 }
 
@@ -92,7 +91,7 @@ impl Default for Options {
             declared: Enforcement::On,
             is_validated: false,
             is_joint: false,
-            is_one_unit: true,
+            is_plain: true,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     decision::Permit,
     error::UnavailableReason,
     key::{KeyRef, StoredCaller},
-    policy::{PolicyName, StateKind},
+    policy::{Policy, PolicyName, StateKind},
     request::{Outcome, Request},
     telemetry::CountedPermit,
 };
@@ -43,21 +43,24 @@ impl Drop for InMemory {
 }
 
 impl<'a> Call<'a> {
-    /// Returns the permit of a call that memory has admitted.
+    /// Returns the permit of a call, if memory has admitted it with one.
     #[inline]
-    pub(super) fn permit_in_memory(
+    pub(super) fn permit_of(
         self,
         request: &Request<'_>,
         outcome: &Result<Outcome, UnavailableReason>,
     ) -> Option<Arc<dyn Permit>> {
         let is_counted = |it: &Outcome| it.admitted && it.decided_by.counts();
-        if !request.takes_permit() || !outcome.as_ref().is_ok_and(is_counted) {
-            return None;
-        }
-        let KeyRef { state, name, caller } = KeyRef::new(request.policy, self.caller.parts());
+        let has_permit = request.takes_permit() && outcome.as_ref().is_ok_and(is_counted);
+        has_permit.then(|| self.permit_in_memory(request.policy))
+    }
+
+    /// Returns a permit that memory counts.
+    pub(super) fn permit_in_memory(self, policy: &Policy) -> Arc<dyn Permit> {
+        let KeyRef { state, name, caller } = KeyRef::new(policy, self.caller.parts());
         let (limiter, caller) = (self.limiter.clone(), StoredCaller::new(caller));
         let counted = self.counters.map(CountedPermit::new);
-        Some(Arc::new(InMemory { limiter, state, name, caller, _counted: counted }))
+        Arc::new(InMemory { limiter, state, name, caller, _counted: counted })
     }
 
     /// Decides a request for which the deny cache has no refusal. The deadline runs from `asked` on.
@@ -65,7 +68,7 @@ impl<'a> Call<'a> {
         let backend = &self.limiter.inner.backend;
         let on_store_error = self.options.on_store_error;
         let mut decided = backend.decide(request, self.caller, asked, on_store_error).await;
-        let in_memory = || self.permit_in_memory(&request, &decided.outcome);
+        let in_memory = || self.permit_of(&request, &decided.outcome);
         decided.permit = decided.permit.take().or_else(in_memory);
         decided
     }

@@ -5,13 +5,11 @@ use hashbrown::HashTable;
 #[cfg(test)]
 use super::names::interned;
 use super::{block_vec::BlockVec, budget::Removed, permits::PermitTable};
-#[cfg(test)]
-use crate::key::KeyRef;
 use crate::{
     algorithms::State,
-    key::{KeyHasher, Lookup, StoredCaller},
+    key::{KeyHasher, KeyRef, Lookup, StoredCaller},
     policy::{Policy, PolicyName},
-    request::{OneUnit, Op, Outcome, Place, Request, Settle, Standing},
+    request::{Op, Outcome, Place, PlainOutcome, Request, Settle, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -95,14 +93,11 @@ impl Entry {
         policy: &Policy,
         units: u32,
         reads: bool,
-    ) -> Option<OneUnit> {
+    ) -> Option<PlainOutcome> {
         if self.is_forgotten(now) {
             return None;
         }
-        let taken = match units {
-            1 => self.state.take_one(now, policy, reads, self.expires),
-            _ => self.state.take_units(now, policy, units, reads, self.expires),
-        };
+        let taken = self.state.take_units(now, policy, units, reads, self.expires);
         if let Some(taken) = &taken {
             self.expires = self.expires.max(now + taken.reset);
         }
@@ -179,12 +174,11 @@ impl Entry {
         KEY_BYTES + self.caller.heap_bytes() + self.state.heap_bytes()
     }
 
+    /// Returns `true` for an entry of the same caller and name, in a state of whatever kind.
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
-    fn is(&self, lookup: &Lookup<'_>) -> bool {
-        self.caller.is(&lookup.key.caller)
-            && self.name.is(&lookup.key.name)
-            && self.state.kind() == lookup.key.state
+    fn is_named(&self, key: &KeyRef<'_>) -> bool {
+        self.caller.is(&key.caller) && self.name.is(&key.name)
     }
 
     pub(super) fn hash(&self, hasher: &KeyHasher) -> u64 {
@@ -214,24 +208,26 @@ impl ShardTable {
         Some(&mut self.entries[at]).filter(|entry| !entry.is_forgotten(now))
     }
 
-    /// Takes one unit of a key that is stored, or refuses it: see [`State::take_units`]. By `find_mut`, which finds the
-    /// entry a second time by its position, a plain call takes 23 instructions more (`--bench instructions`).
+    /// Takes units of a key that is stored, or refuses one: see [`State::take_units`], which returns nothing for a
+    /// state of another kind. By `find_mut`, which finds the entry a second time by its position, a plain call takes
+    /// 23 instructions more (`--bench instructions`).
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
-    pub(super) fn take_one(
+    pub(super) fn take_units(
         &mut self,
         lookup: &Lookup<'_>,
         now: Timestamp,
         policy: &Policy,
+        units: u32,
         reads: bool,
-    ) -> Option<OneUnit> {
+    ) -> Option<PlainOutcome> {
         let wanted = Slot { hash: part_of_index(lookup.hash), at: 0 };
         for slot in self.index.iter_hash(wanted.hash()) {
             if slot.hash == wanted.hash
                 && let Some(entry) = self.entries.get_mut(slot.at as usize)
-                && entry.is(lookup)
+                && entry.is_named(&lookup.key)
             {
-                return entry.take_units(now, policy, 1, reads);
+                return entry.take_units(now, policy, units, reads);
             }
         }
         None
@@ -243,8 +239,12 @@ impl ShardTable {
         let wanted = Slot { hash: part_of_index(lookup.hash), at: 0 };
         // Without a closure, which would be called for each candidate.
         for slot in self.index.iter_hash(wanted.hash()) {
-            if slot.hash == wanted.hash && self.entries[slot.at as usize].is(lookup) {
-                return Some(slot.at as usize);
+            let at = slot.at as usize;
+            if slot.hash == wanted.hash
+                && self.entries[at].is_named(&lookup.key)
+                && self.entries[at].state.kind() == lookup.key.state
+            {
+                return Some(at);
             }
         }
         None

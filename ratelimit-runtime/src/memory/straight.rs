@@ -12,7 +12,7 @@ use crate::{
     Policy,
     caller::Caller,
     key::KeyRef,
-    request::{Mark, OneUnit, Op, Request, Settle},
+    request::{Mark, Op, PlainOutcome, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -128,7 +128,7 @@ fn take_both_ways(
     assert_eq!(unit.outcome(), outcome, "{}", case());
     // A weighted log has the numbers at hand, and its copy has no spare room.
     let is_cut = policy.is_weighted() && less.is_none();
-    let expected = [unit, if outcome.admitted { OneUnit::unread(unit.reset) } else { unit }];
+    let expected = [unit, if outcome.admitted { PlainOutcome::unread(unit.reset) } else { unit }];
     assert!(is_cut || less.is_some_and(|less| expected.contains(&less)), "{}", case());
     *(if outcome.admitted { &mut figures.admitted } else { &mut figures.refused }) += 1;
     assert_eq!((&*entry, if is_cut { &long } else { &unread }), (&long, &long), "{}", case());

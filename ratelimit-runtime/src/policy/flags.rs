@@ -24,15 +24,17 @@ pub(super) struct Flag(u8);
 impl Flags {
     /// Refused calls are recorded as well.
     pub(super) const COUNT_REJECTED: Flag = Flag(1);
-    /// There is one tier and no `concurrency`, and no rule is broken.
+    /// There is one tier, and no rule is broken.
     pub(super) const VALID_ALONE: Flag = Flag(1 << 1);
+    /// Besides, there is no `concurrency`, and the window is none of the calendar.
+    pub(super) const SIMPLE: Flag = Flag(1 << 2);
     /// There is a lease.
-    pub(super) const LEASED: Flag = Flag(1 << 2);
+    pub(super) const LEASED: Flag = Flag(1 << 3);
     /// Callers are shut out who exceed the limit.
-    pub(super) const BLOCKS: Flag = Flag(1 << 3);
+    pub(super) const BLOCKS: Flag = Flag(1 << 4);
 
     /// The lowest bit of the unit.
-    const UNIT: u32 = 4;
+    const UNIT: u32 = 5;
 
     pub(super) const fn of(algorithm: Algorithm) -> Self {
         Self { bits: 0, algorithm, plan: [0; 2] }

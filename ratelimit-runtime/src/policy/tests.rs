@@ -204,6 +204,8 @@ fn calls_in_flight_have_rules_of_their_own() {
     let window = Policy::sliding_window("upload", SECOND, 1);
     assert!(message(&window.concurrency_timeout(SECOND)).contains("it needs `concurrency`"));
     assert!(window.is_simple() && !window.concurrency(1).is_simple());
+    assert!(window.concurrency(1).is_surely_valid(1) && !window.concurrency(1).is_surely_valid(2));
+    assert!(!window.concurrency(0).is_surely_valid(1));
     assert!(!window.limits_as(&window.concurrency(1)));
     assert_eq!(upload.tier(SECOND, 5).count_rejected().validate(), Ok(()));
 }

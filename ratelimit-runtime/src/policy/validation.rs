@@ -68,9 +68,10 @@ impl Policy {
     ///
     /// `InvalidPolicy` if the policy breaks a rule, `TooLarge` if it never admits such a call.
     pub(crate) fn validate_call(&self, cost: u32, share: u8) -> Result<(), CallFault> {
-        let is_surely_valid =
-            self.is_valid_alone() && cost <= self.surely_valid_cost() && share == 0;
-        if is_surely_valid && (!self.is_calendar() || self.calendar_fault().is_none()) {
+        if share == 0
+            && self.is_surely_valid(cost)
+            && (!self.is_calendar() || self.calendar_fault().is_none())
+        {
             return Ok(());
         }
         let faults = self.faults((cost > 0).then_some(cost), share);
@@ -84,18 +85,19 @@ impl Policy {
         Err(CallFault::TooLarge(TooLarge::new(self, cost, tier, *fault)))
     }
 
-    /// Returns a cost up to which a call is valid if the policy is valid alone.
+    /// Returns `true` for most policies and costs that break no rule. No compiler knows the zones of the calendar.
     #[inline]
-    fn surely_valid_cost(&self) -> u32 {
+    pub(crate) fn is_surely_valid(&self, cost: u32) -> bool {
         let [tier, ..] = self.tiers;
-        match self.state {
+        let most = match self.state {
             _ if self.lease.is_some() => 1,
             StateKind::TokenBucket => self.written_bucket_size(tier),
             StateKind::SlidingWindow => {
                 u32::try_from(MAX_LOG_COST).map_or(1, |most| most.min(tier.threshold))
             }
             _ => tier.threshold,
-        }
+        };
+        self.is_valid_alone() && cost <= most
     }
 
     /// Validates that calls under the policy can have request ids.

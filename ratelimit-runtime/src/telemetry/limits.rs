@@ -134,7 +134,8 @@ impl LimitCounters {
     }
 
     /// Counts the units of a call that was [counted](Self::count).
-    pub(super) fn count_units(&self, verdict: Verdict, units: u32) {
+    #[inline]
+    pub(crate) fn count_units(&self, verdict: Verdict, units: u32) {
         if units != 1 {
             let further = u64::from(units).wrapping_sub(1);
             self.further_units[verdict as usize].fetch_add(further, Ordering::Relaxed);

@@ -1,37 +1,37 @@
-//! One unit of a log of plain timestamps, for plain calls: 680 instructions of a call that is admitted and 788 of
+//! One unit of a log of plain timestamps, for plain calls: 652 instructions of a call that is admitted and 772 of
 //! one that is refused. By the functions of `Log::decide` it is 807 and 868 (`--bench instructions`).
 
 use super::{Bounds, Timestamps, units, wrapped};
 use crate::{
-    policy::Tier,
-    request::{Mark, OneUnit},
-    time::{Micros, Timestamp},
+    policy::{Policy, Tier},
+    request::{Mark, PlainOutcome},
+    time::Timestamp,
 };
 
 impl Timestamps {
     /// Takes one unit of a window, or refuses it.
-    #[inline]
+    #[inline(never)]
     pub(in super::super) fn take_one(
         &mut self,
         now: Timestamp,
-        tier: &Tier,
+        policy: &Policy,
         reads: bool,
         expires: Timestamp,
-    ) -> Option<OneUnit> {
-        let (period, capacity) = (tier.micros(), tier.threshold() as usize);
-        if self.capacity() != capacity {
+    ) -> Option<PlainOutcome> {
+        let [tier] = policy.tiers() else { return None };
+        if self.capacity() != tier.threshold() as usize {
             return None;
         }
         let unit = match self {
             Self::Inline { bounds, buffer, .. } => {
                 let mut ring = (bounds.first(), bounds.count());
-                let unit = take_one(&mut ring, buffer, now, period, capacity, expires);
-                *bounds = Bounds::new(ring.0, ring.1, capacity);
+                let unit = take_one(&mut ring, buffer, now, policy, tier, expires);
+                *bounds = Bounds::new(ring.0, ring.1, tier.threshold() as usize);
                 unit
             }
             Self::Heap { first, count, buffer, .. } => {
                 let mut ring = (*first as usize, *count as usize);
-                let unit = take_one(&mut ring, buffer, now, period, capacity, expires);
+                let unit = take_one(&mut ring, buffer, now, policy, tier, expires);
                 (*first, *count) = (units(ring.0), units(ring.1));
                 unit
             }
@@ -43,7 +43,7 @@ impl Timestamps {
     }
 
     /// Returns the answer to a unit that was taken just now.
-    fn taken(&self, now: Timestamp, tier: &Tier) -> OneUnit {
+    fn taken(&self, now: Timestamp, tier: &Tier) -> PlainOutcome {
         let (ring, period) = (self.ring(), tier.micros());
         let expired = match ring.get(0) {
             Some(oldest) if oldest + period > now => 0,
@@ -52,22 +52,22 @@ impl Timestamps {
         let remaining = tier.threshold().saturating_sub(units(ring.len() - expired));
         let oldest = ring.get(expired).unwrap_or(now);
         let mark = Mark { at: now, charged: self.generation().charged() };
-        OneUnit::taken(remaining, oldest + period - now, period, mark)
+        PlainOutcome::taken(remaining, oldest + period - now, period, mark)
     }
 }
 
-/// Takes one unit if fewer than `capacity` are younger than the period: only one slot is written.
+/// Takes one unit if fewer than the threshold are younger than the period: only one slot is written.
 #[inline]
 fn take_one(
     (first, count): &mut (usize, usize),
     buffer: &mut [Timestamp],
     now: Timestamp,
-    period: Micros,
-    capacity: usize,
+    policy: &Policy,
+    tier: &Tier,
     expires: Timestamp,
-) -> Option<OneUnit> {
-    let (len, end) = (buffer.len(), *first + *count);
-    let is_full = *count >= capacity;
+) -> Option<PlainOutcome> {
+    let (len, end, period) = (buffer.len(), *first + *count, tier.micros());
+    let is_full = *count >= tier.threshold() as usize;
     let newest = match *count {
         0 => None,
         _ => buffer.get(wrapped(end - 1, len)).copied(),
@@ -81,7 +81,8 @@ fn take_one(
         && let (Some(oldest), Some(newest)) = (buffer.get(*first), newest)
         && *oldest + period > now
     {
-        return Some(OneUnit::refused(now, *oldest + period - now, newest + period - now));
+        let times = (*oldest + period - now, newest + period - now);
+        return PlainOutcome::refused(now, policy, 1, times);
     }
     if let Some(slot) = buffer.get_mut(wrapped(end, len)) {
         *slot = now;
@@ -91,5 +92,5 @@ fn take_one(
     } else {
         *count += 1;
     }
-    Some(OneUnit::unread(period))
+    Some(PlainOutcome::unread(period))
 }

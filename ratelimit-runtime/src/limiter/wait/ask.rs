@@ -122,7 +122,7 @@ impl Limiter {
         let decide = || {
             let (backend, on_store_error) = (&self.inner.backend, call.options.on_store_error);
             let outcome = backend.decide_now(request, call.caller, on_store_error)?;
-            Some(Decided { outcome, permit: call.permit_in_memory(&request, &outcome) })
+            Some(Decided { outcome, permit: call.permit_of(&request, &outcome) })
         };
         if self.is_in_memory() {
             // Under the lock, so that a refund, a reset or a pause that comes next finds the call in its queue.

@@ -25,7 +25,8 @@ impl CounterClock {
 
     /// Returns the time since the clock was made. It may be earlier by a microsecond than the one
     /// returned before.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "each call reads it")]
+    #[inline(always)]
     pub(super) fn now(&self) -> Micros {
         let counter = hardware::counter();
         let nanos = self.anchor.nanos_at(counter).unwrap_or_else(|| self.renew());

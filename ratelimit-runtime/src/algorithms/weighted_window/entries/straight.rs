@@ -3,8 +3,8 @@
 
 use super::{CROWDED, CallEntries};
 use crate::{
-    policy::Tier,
-    request::{Mark, OneUnit},
+    policy::Policy,
+    request::{Mark, PlainOutcome},
     time::{Micros, Timestamp},
 };
 
@@ -14,9 +14,10 @@ impl CallEntries {
     pub(in super::super) fn take_units(
         &mut self,
         now: Timestamp,
-        tier: &Tier,
+        policy: &Policy,
         units: u32,
-    ) -> Option<OneUnit> {
+    ) -> Option<PlainOutcome> {
+        let [tier] = policy.tiers() else { return None };
         let period = tier.micros();
         let is_alone = matches!(self.kept[..], [kept] if kept.period == period);
         let is_latest = self.newest() <= Some(now) && self.last_turn.max(self.pause) <= now;
@@ -28,7 +29,7 @@ impl CallEntries {
         let sum = self.entries.back().map_or(before, |newest| newest.sum) + u64::from(units);
         let Some(left) = u64::from(tier.threshold()).checked_sub(sum - before) else {
             let excess = sum - before - u64::from(tier.threshold());
-            return if units == 1 { self.refuse_one(now, period, excess) } else { None };
+            return if units == 1 { self.refuse_one(now, policy, period, excess) } else { None };
         };
         if expired == 0 && !self.has_spare() {
             return None;
@@ -42,15 +43,21 @@ impl CallEntries {
         let oldest = self.entries.front().map_or(now, |oldest| oldest.stamp);
         let mark = Mark { at: now, charged: self.charged(id, false) };
         let left = u32::try_from(left).unwrap_or(u32::MAX);
-        Some(OneUnit::taken(left, oldest + period - now, period, mark))
+        Some(PlainOutcome::taken(left, oldest + period - now, period, mark))
     }
 
     /// Refuses a unit until so many of the live ones have left.
-    fn refuse_one(&mut self, now: Timestamp, period: Micros, excess: u64) -> Option<OneUnit> {
+    fn refuse_one(
+        &mut self,
+        now: Timestamp,
+        policy: &Policy,
+        period: Micros,
+        excess: u64,
+    ) -> Option<PlainOutcome> {
         let (leaves, newest) = (self.leaving(period, now, excess)?, self.newest()?);
         self.drop_first(self.expired(period, now));
         self.kept[0].used = now;
         self.forget_line(now);
-        Some(OneUnit::refused(now, leaves + period - now, newest + period - now))
+        PlainOutcome::refused(now, policy, 1, (leaves + period - now, newest + period - now))
     }
 }

@@ -1,39 +1,49 @@
-//! The answer to a plain call: one unit, under a policy of one tier.
+//! The outcome of a plain call: units are taken at once, or one is refused, under a policy of one tier.
 
 use super::{DecidedBy, Mark, Outcome};
-use crate::time::{Micros, Timestamp};
+use crate::{
+    policy::Policy,
+    time::{Micros, Timestamp},
+};
 
-/// The answer to one unit under one tier: the numbers of its [`Outcome`] that are not known before.
+/// The numbers of a plain call's [`Outcome`] that are not known before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OneUnit {
+pub(crate) struct PlainOutcome {
     pub(crate) is_taken: bool,
     pub(crate) decided_by: DecidedBy,
     pub(crate) remaining: u32,
     pub(crate) wait: Micros,
-    /// The time until the full quota is back, for which the unit counts.
+    /// The time until the full quota is back, for which the units count.
     pub(crate) reset: Micros,
     /// The charge, or the time of a refusal in memory.
     pub(crate) mark: Mark,
 }
 
-impl OneUnit {
-    /// Returns the answer to a unit that is taken.
+impl PlainOutcome {
+    /// Returns the outcome of units that are taken.
     #[inline]
     pub(crate) fn taken(remaining: u32, wait: Micros, reset: Micros, mark: Mark) -> Self {
         Self { is_taken: true, decided_by: DecidedBy::Store, remaining, wait, reset, mark }
     }
 
-    /// Returns the answer to a unit that is taken, of which nobody reads more than the time for which it
-    /// counts.
+    /// Returns the outcome of units that are taken, of which nobody reads more than the time for which they
+    /// count.
     #[inline]
     pub(crate) fn unread(reset: Micros) -> Self {
         Self::taken(0, Micros::ZERO, reset, Mark::NONE)
     }
 
-    /// Returns the refusal of a unit: none is left, and nothing has changed.
+    /// Returns the refusal of one unit: none is left, and nothing has changed. A refusal of more units, which may get
+    /// some of them, and one that is recorded take the long way.
     #[inline]
-    pub(crate) fn refused(now: Timestamp, wait: Micros, reset: Micros) -> Self {
-        Self { is_taken: false, ..Self::taken(0, wait, reset, Mark { at: now, ..Mark::NONE }) }
+    pub(crate) fn refused(
+        now: Timestamp,
+        policy: &Policy,
+        units: u32,
+        (wait, reset): (Micros, Micros),
+    ) -> Option<Self> {
+        let refused = Self::taken(0, wait, reset, Mark { at: now, ..Mark::NONE });
+        (units == 1 && !policy.counts_rejected()).then_some(Self { is_taken: false, ..refused })
     }
 
     #[inline]
@@ -48,7 +58,7 @@ impl OneUnit {
     }
 }
 
-impl From<Outcome> for OneUnit {
+impl From<Outcome> for PlainOutcome {
     #[inline]
     fn from(outcome: Outcome) -> Self {
         let Outcome { admitted, decided_by, remaining, wait, reset, mark, .. } = outcome;
