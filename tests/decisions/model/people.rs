@@ -79,11 +79,12 @@ fn effective(
     declared: (Duration, u32),
 ) -> Option<(Enforcement, (Duration, u32))> {
     let open = |name, caller| entries.get(&(name, caller)).filter(|it| it.until != Some(PAST));
-    let mine = [plan, LIMIT, "*"].into_iter().find_map(|name| open(name, Some(caller)));
-    if mine.is_some_and(|mine| mine.deny) {
+    let mine = || [plan, LIMIT, "*"].into_iter().filter_map(|name| open(name, Some(caller)));
+    if mine().find(|it| it.deny || it.enforcement.is_some()).is_some_and(|it| it.deny) {
         return None;
     }
-    let chain = || [mine, open(plan, None), open(LIMIT, None)].into_iter().flatten();
+    let of_limits = [open(plan, None), open(LIMIT, None)];
+    let chain = || mine().chain(of_limits.into_iter().flatten());
     let own = chain().find_map(|it| it.enforcement).unwrap_or(Enforcement::On);
     let global = open("*", None).and_then(|it| it.enforcement);
     let mut numbers = chain().filter(|it| it.threshold.is_some() || it.period.is_some());
