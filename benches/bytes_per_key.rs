@@ -72,11 +72,10 @@ async fn in_memory(
     }
     let bytes = resident()?.saturating_sub(before) / u64::from(callers);
     println!("{name:16} threshold {threshold:5}  in memory {bytes:7} bytes");
-    if threshold == 3 && name != IN_FLIGHT {
-        let bytes = vec![f64::from(u32::try_from(bytes)?)];
-        let bar = if policy.is_weighted() { "-" } else { "at most 93" };
-        report(&format!("bytes of a caller in memory, {name} of 3"), bytes, bar);
-    }
+    let is_small = threshold == 3 && name != IN_FLIGHT && !policy.is_weighted();
+    let bar = if is_small { "at most 93" } else { "-" };
+    let what = format!("bytes of a caller in memory, {name} of {threshold}");
+    report(&what, vec![f64::from(u32::try_from(bytes)?)], bar);
     Ok(())
 }
 
@@ -89,8 +88,10 @@ async fn on_redis(server: &Server) -> Result<(), Box<dyn Error>> {
             let held = fill(&limiter, &policy, &caller(threshold)).await?;
             let keys: Vec<String> = server.command(&["KEYS", "bench:*"])?;
             let [key] = &keys[..] else { return Err(format!("not one key: {keys:?}").into()) };
-            let bytes: u64 = server.command(&["MEMORY", "USAGE", key, "SAMPLES", "0"])?;
+            let bytes: u32 = server.command(&["MEMORY", "USAGE", key, "SAMPLES", "0"])?;
             println!("{name:16} threshold {threshold:5}  on Redis  {bytes:7} bytes");
+            let what = format!("bytes of a caller on Redis, {name} of {threshold}");
+            report(&what, vec![f64::from(bytes)], "-");
             drop(held);
             limiter.flush().await?;
             limiter.reset(&policy, caller(threshold)).await?;

@@ -36,9 +36,9 @@ type Set = fn(&Overrides, bool);
 const STATES: [(&str, &str, Set); 5] = [
     ("none", "-", |_, _| ()),
     ("one of another limit", "at most 10", |overrides, is_set| of(overrides, "other", is_set)),
-    ("a global enforcement, looked up in vain", "at most 10", enforce),
-    ("a global enforcement and 100 other limits", "at most 10", |overrides, is_set| {
-        enforce(overrides, is_set);
+    ("a global enforcement that changes nothing", "at most 10", enforce),
+    ("one of a caller of all limits, looked up in vain", LOOKED_UP, |overrides, is_set| {
+        of_all_limits(overrides, is_set);
         (0..OTHERS).for_each(|number| of(overrides, &format!("other_{number}"), is_set));
     }),
     ("one of its own", "-", |overrides, is_set| of(overrides, OWN, is_set)),
@@ -100,6 +100,15 @@ fn of(overrides: &Overrides, name: &str, is_set: bool) {
 
 fn enforce(overrides: &Overrides, is_set: bool) {
     overrides.enforce(is_set.then_some(Enforcement::On));
+}
+
+fn of_all_limits(overrides: &Overrides, is_set: bool) {
+    if is_set {
+        let what = Override::new().enforcement(Enforcement::On);
+        overrides.set_for("*", "somebody else", what).expect("an enforcement");
+    } else {
+        overrides.remove_for("*", "somebody else");
+    }
 }
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {

@@ -14,7 +14,7 @@
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use ratelimit_benches::{
-    figures::{figure, ratios, report_ratio},
+    figures::{figure, ratios, report, report_ratio},
     load::{self, Load},
     on_redis::{call, limiter},
     rounds::{rounds, spread},
@@ -74,6 +74,7 @@ fn print(is_admitted: bool, peers: &[Peer], rounds: &[Vec<Load>]) {
         print!("{name:20}{:>28}", figure(per_second(of), 0));
         print!("{:8.0}{:8.0}", median(|it| it.p50), median(|it| it.p99));
         println!("{:9.1}{:10.3}", median(|it| it.cpu), median(|it| it.admitted));
+        report(&format!("{what}, {name}, {TASKS} tasks: decisions/s"), per_second(of), "-");
     }
     let is_ours = |peer: &Peer| peer.0.starts_with("ours");
     for (own, own_rounds) in peers.iter().zip(rounds).filter(|(peer, _)| is_ours(peer)) {

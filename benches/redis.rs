@@ -157,6 +157,10 @@ fn print(
     for ((client, loads), half) in clients.iter().zip(ours).zip(paced) {
         print(client.name, loads, half);
     }
+    for (client, loads) in clients.iter().zip(ours) {
+        let name = format!("{what}, {tasks} tasks, {}", client.name);
+        report(&format!("{name}: decisions/s"), column(loads, |it| it.per_second), "-");
+    }
     if tasks == 1 {
         return;
     }

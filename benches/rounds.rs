@@ -2,6 +2,8 @@
 
 use std::{env, hint::black_box, thread, time::Instant};
 
+use crate::figures::report;
+
 const CALLS: u32 = 200_000;
 
 /// A round of [`in_turns`] is the least of so many turns: those of the states are next to each other.
@@ -50,7 +52,7 @@ pub fn spread(mut rounds: Vec<f64>) -> [f64; 3] {
     [rounds[0], rounds[rounds.len() / 2], rounds[rounds.len() - 1]]
 }
 
-/// Prints the nanoseconds of each contender's calls, and their ratios to those of the first two.
+/// Prints and reports the nanoseconds of each contender's calls, and prints their ratios to those of the first two.
 /// Returns the rounds.
 pub fn compare(threads: u32, callers: u32, contenders: &[Contender<'_>]) -> Vec<Vec<f64>> {
     let mut rounds = vec![Vec::new(); contenders.len()];
@@ -70,6 +72,10 @@ pub fn compare(threads: u32, callers: u32, contenders: &[Contender<'_>]) -> Vec<
         let (first, second) = (nanos / figures[0][1], nanos / figures[1][1]);
         let range = format!("({least:.0}-{most:.0})");
         println!("{name:36} {nanos:7.0} {range:>15} {first:9.2} {second:9.2}");
+    }
+    for ((name, _), rounds) in contenders.iter().zip(&rounds) {
+        let what = format!("{name}, {callers} callers, {threads} threads: ns of a call");
+        report(&what, rounds.clone(), "-");
     }
     rounds
 }

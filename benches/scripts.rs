@@ -14,7 +14,7 @@
 mod sources;
 
 use ratelimit_benches::{
-    figures::{figure, ratios, report_ratio},
+    figures::{figure, ratios, report, report_ratio},
     rounds::{rounds, spread},
     server::{Result, Server},
 };
@@ -99,6 +99,11 @@ fn main() -> Result<()> {
         }
         println!("\nthreshold {threshold}, {keys} keys");
         let contenders = run(&server, &cases)?;
+        for it in &contenders {
+            let what = if it.is_admitted { "admitted" } else { "refused" };
+            let what = format!("server time of {}, threshold {threshold}, {what}: us", it.name);
+            report(&what, it.rounds.clone(), "-");
+        }
         if threshold == 100 {
             report_ratios(&contenders);
         }

@@ -16,10 +16,10 @@ use std::{error::Error, time::Duration};
 use ratelimit_runtime::{Limiter, Policy, RateLimitError};
 
 const MINUTE: Duration = Duration::from_secs(60);
-const REPLY: Policy = Policy::sliding_window("reply", MINUTE, 5);
-const ORDER_USER: Policy = Policy::sliding_window("order-user", MINUTE, 3);
-const ORDER_TENANT: Policy = Policy::sliding_window("order-tenant", MINUTE, 5);
-const JOB: Policy = Policy::sliding_window("job", MINUTE, 5);
+pub(crate) const REPLY: Policy = Policy::sliding_window("reply", MINUTE, 5);
+pub(crate) const ORDER_USER: Policy = Policy::sliding_window("order-user", MINUTE, 3);
+pub(crate) const ORDER_TENANT: Policy = Policy::sliding_window("order-tenant", MINUTE, 5);
+pub(crate) const JOB: Policy = Policy::sliding_window("job", MINUTE, 5);
 
 /// One call, and the same with the numbers of its decision.
 async fn reply(limiter: &Limiter) -> Result<(), RateLimitError> {

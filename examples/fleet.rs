@@ -37,7 +37,7 @@ async fn report() -> std::result::Result<(), RateLimitError> {
 }
 
 /// A busy key: Redis is asked a few times a second, however many calls there are.
-const INGEST: Policy =
+pub(crate) const INGEST: Policy =
     Policy::sliding_window("ingest", Duration::from_secs(60), 1_000).lease(Duration::from_secs(1));
 
 #[rate_limit(name = "reply", period = "1m", threshold = 2, key = user)]

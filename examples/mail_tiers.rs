@@ -32,7 +32,7 @@ use ratelimit_runtime::{Limiter, Policy, RateLimitError};
 use tokio::time::{self, Duration};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
-const MAIL: Policy = Policy::sliding_window("mail", Duration::from_secs(60), 1)
+pub(crate) const MAIL: Policy = Policy::sliding_window("mail", Duration::from_secs(60), 1)
     .tier(HOUR, 5)
     .tier(HOUR.saturating_mul(24), 10);
 

@@ -1,12 +1,18 @@
 //! `cargo run -p examples-axum --example api_plans`
 //!
-//! An API that is sold by plan, in memory or on `RATELIMIT_URL`: calls a minute by plan, a month for all, a crawler that
+//! An API that is sold by plan, in memory or on `RATELIMIT_URL`: calls a minute and a month by plan, a crawler that
 //! leaves a fifth to people, a mail at four fifths of the month, one customer who has more until the evening, one who is
 //! shut out, and a page that customers see.
 //!
 //! ```text
-//! $ for i in 1 2 3 4; do curl -H 'x-api-key: key-of-alice' http://127.0.0.1:3000/search; done
+//! $ curl -i -H 'x-api-key: key-of-alice' http://127.0.0.1:3000/search
+//! HTTP/1.1 200 OK
+//! ratelimit-policy: "api@free";q=5;w=60, "month@free";q=10;w=2678400
+//! ratelimit: "api@free";r=4;t=60, "month@free";r=9;t=..
+//!
 //! results for alice
+//!
+//! $ for i in 2 3 4; do curl -H 'x-api-key: key-of-alice' http://127.0.0.1:3000/search; done
 //! results for alice
 //! results for alice
 //! results for alice
@@ -38,20 +44,22 @@
 use std::{
     env,
     error::Error,
-    fmt::Write,
+    fmt::{self, Display, Write},
     time::{Duration, SystemTime},
 };
 
 use axum::{
-    Router,
-    extract::FromRequestParts,
-    http::{HeaderValue, StatusCode, request::Parts},
-    response::Result,
+    Extension, Router,
+    extract::Request,
+    http::{HeaderValue, StatusCode},
+    middleware::{Next, from_fn},
+    response::{Response, Result},
     routing::get,
 };
 use ratelimit_runtime::{
     CalendarUnit, LimitRef, Limiter, Override, Plans, Policy, RateLimitError, UsageError, Warning,
     install, limiter, rate_limit,
+    web::tower::{Identity, IdentityLayer},
 };
 use tokio::net::TcpListener;
 
@@ -61,51 +69,57 @@ const MINUTE: Duration = Duration::from_secs(60);
 const API: Plans = Plans::new("api", "free", Policy::sliding_window("free", MINUTE, 5))
     .plan("pro", Policy::sliding_window("pro", MINUTE, 50));
 
-/// Calls a month, for all plans, until the first of the next one in Berlin.
-const MONTH: Policy =
-    Policy::calendar_window("month", CalendarUnit::Month, 10).zone("Europe/Berlin");
+/// Calls a month, by plan, until the first of the next one in Berlin.
+const MONTH: Plans = Plans::new("month", "free", month(10)).plan("pro", month(100));
 
-/// The customer, by the API key.
+const fn month(calls: u32) -> Policy {
+    Policy::calendar_window("month", CalendarUnit::Month, calls).zone("Europe/Berlin")
+}
+
+/// The customer, by the API key. The name is the caller of the limits.
+#[derive(Clone)]
 struct Customer {
     name: &'static str,
     plan: &'static str,
 }
 
-impl<S: Sync> FromRequestParts<S> for Customer {
-    type Rejection = StatusCode;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, StatusCode> {
-        let (name, plan) = match parts.headers.get("x-api-key").map(HeaderValue::as_bytes) {
-            Some(b"key-of-alice") => ("alice", "free"),
-            Some(b"key-of-bob") => ("bob", "pro"),
-            Some(b"key-of-carol") => ("carol", "free"),
-            Some(b"key-of-mallory") => ("mallory", "pro"),
-            _ => return Err(StatusCode::UNAUTHORIZED),
-        };
-        Ok(Self { name, plan })
+impl Display for Customer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
     }
 }
 
+/// Answers 401 for a missing or unknown key, before a limit is asked.
+async fn authenticate(mut request: Request, next: Next) -> Result<Response, StatusCode> {
+    let (name, plan) = match request.headers().get("x-api-key").map(HeaderValue::as_bytes) {
+        Some(b"key-of-alice") => ("alice", "free"),
+        Some(b"key-of-bob") => ("bob", "pro"),
+        Some(b"key-of-carol") => ("carol", "free"),
+        Some(b"key-of-mallory") => ("mallory", "pro"),
+        _ => return Err(StatusCode::UNAUTHORIZED),
+    };
+    request.extensions_mut().insert(Customer { name, plan });
+    Ok(next.run(request).await)
+}
+
 /// At four fifths of the month the customer gets a mail, once.
-#[rate_limit(policy = API, plan = customer.plan, key = customer.name)]
-#[rate_limit(policy = MONTH, key = customer.name, warn_at = "80%")]
-async fn search(customer: Customer) -> Result<String> {
-    Ok(format!("results for {}\n", customer.name))
+#[rate_limit(policy = API, plan = customer.plan)]
+#[rate_limit(policy = MONTH, plan = customer.plan, warn_at = "80%")]
+async fn search(Extension(customer): Extension<Customer>) -> Result<String> {
+    Ok(format!("results for {customer}\n"))
 }
 
 /// The customer's crawler uses the same calls, and leaves a fifth of them to people.
-#[rate_limit(policy = API, plan = customer.plan, key = customer.name, leave = "20%")]
-async fn crawl(customer: Customer) -> Result<String> {
-    Ok(format!("pages for {}\n", customer.name))
+#[rate_limit(policy = API, plan = customer.plan, leave = "20%")]
+async fn crawl(Extension(customer): Extension<Customer>) -> Result<String> {
+    Ok(format!("pages for {customer}\n"))
 }
 
 /// The page that a customer sees.
-async fn usage(customer: Customer) -> Result<String> {
-    let mut page = format!("{} ({})\n", customer.name, customer.plan);
-    for (what, limit) in [
-        ("calls this minute", LimitRef::from(API.of(customer.plan))),
-        ("calls this month", LimitRef::from(&MONTH)),
-    ] {
+async fn usage(Extension(customer): Extension<Customer>) -> Result<String> {
+    let mut page = format!("{customer} ({})\n", customer.plan);
+    for (what, plans) in [("calls this minute", &API), ("calls this month", &MONTH)] {
+        let limit = LimitRef::from(plans.of(customer.plan));
         let usage = limiter().usage(limit, customer.name).await;
         let usage = usage.map_err(|why| match why {
             UsageError::Failed(RateLimitError::Denied(_)) => StatusCode::FORBIDDEN,
@@ -138,7 +152,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let service = Router::new()
         .route("/search", get(search))
         .route("/crawl", get(crawl))
-        .route("/usage", get(usage));
+        .route("/usage", get(usage))
+        .layer(IdentityLayer::new(Identity::extension::<Customer>()))
+        .layer(from_fn(authenticate));
     let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);

@@ -120,7 +120,7 @@ async fn api(account: Account) -> Result<String> {
 }
 
 /// The limit of uploads, which a gate in front of the handler checks before it reads a body.
-const UPLOAD: Policy = Policy::sliding_window("upload", Duration::from_secs(60), 2);
+pub(crate) const UPLOAD: Policy = Policy::sliding_window("upload", Duration::from_secs(60), 2);
 
 async fn upload(body: Bytes) -> String {
     format!("{} bytes\n", body.len())

@@ -100,7 +100,7 @@ async fn suggest(customer: u32) -> Limited<()> {
 }
 
 /// A limit that a gate in front of the handler checks.
-const UPLOAD: Policy = Policy::sliding_window("upload", Duration::from_secs(10), 2);
+pub(crate) const UPLOAD: Policy = Policy::sliding_window("upload", Duration::from_secs(10), 2);
 
 /// Permits requests from this machine. The page itself refuses foreign host names that point here.
 fn authorize(request: &Parts) -> Access {

@@ -36,8 +36,8 @@ use tokio_tungstenite::{
     tungstenite::{self, http::StatusCode},
 };
 
-const SOCKETS: Policy = Policy::concurrency_limit("sockets", 2);
-const MESSAGES: Policy = Policy::sliding_window("messages", Duration::from_secs(10), 3);
+pub(crate) const SOCKETS: Policy = Policy::concurrency_limit("sockets", 2);
+pub(crate) const MESSAGES: Policy = Policy::sliding_window("messages", Duration::from_secs(10), 3);
 
 /// Refuses the third connection before the upgrade, so that its client gets a 429.
 async fn echo(

@@ -16,7 +16,7 @@ pub(super) struct Completion {
     pub(super) stream: bool,
 }
 
-/// The tokens that a request took, told by the upstream at its end.
+/// The tokens that a request took, reported by the upstream at its end.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[allow(clippy::struct_field_names, reason = "they are those of the SDKs")]
 struct Usage {

@@ -12,7 +12,7 @@
 //! process 3, call 15: answered, after ..s
 //! ..
 //! the service was called by 1 2 3 4 (429) .. 15, and again by 4..
-//! in the pause: 0 calls of the process that was told, .. of others within a second, 0 after it
+//! in the pause: 0 calls of the process that was refused, .. of others within a second, 0 after it
 //! process 1: 5 answered, 1 refused by the service and sent again, 1 without a turn
 //! process 2: 5 answered, .. refused by the service and sent again, 1 without a turn
 //! process 3: 5 answered, .. refused by the service and sent again, 1 without a turn
@@ -49,7 +49,8 @@ use remote::Remote;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// The limit of the service.
-const PACE: Policy = Policy::sliding_window("weather", Duration::from_millis(250), 1).weighted();
+pub(crate) const PACE: Policy =
+    Policy::sliding_window("weather", Duration::from_millis(250), 1).weighted();
 
 const PROCESSES: usize = 3;
 const CALLS: usize = 18;
@@ -193,7 +194,7 @@ fn report(remote: &Remote) {
     let (soon, later): (Vec<_>, Vec<_>) =
         of_others.into_iter().partition(|it| it.at < told.at + Duration::from_secs(1));
     println!(
-        "in the pause: {} calls of the process that was told, {} of others within a second, {} after it",
+        "in the pause: {} calls of the process that was refused, {} of others within a second, {} after it",
         of_told.len(),
         soon.len(),
         later.len(),

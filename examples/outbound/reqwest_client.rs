@@ -28,7 +28,8 @@ use tokio::time::Instant;
 use remote::Remote;
 
 /// The limit of the service.
-const PACE: Policy = Policy::sliding_window("weather", Duration::from_secs(1), 10).weighted();
+pub(crate) const PACE: Policy =
+    Policy::sliding_window("weather", Duration::from_secs(1), 10).weighted();
 
 /// Keeps requests within the limit of each host, over all processes that share the limiter.
 struct Heed {

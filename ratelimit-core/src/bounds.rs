@@ -6,3 +6,6 @@ pub const MAX_TIERS: usize = 8;
 /// The maximum number of entries of an exact log, and so the maximum threshold of one that keeps an
 /// entry for each unit.
 pub const MAX_ENTRIES: usize = 100_000;
+
+/// The maximum number of lengths of a block.
+pub const MAX_BLOCKS: usize = 4;

@@ -3,211 +3,116 @@
 #[cfg(test)]
 mod tests;
 
-mod block;
 mod can_never_admit;
 mod span;
 
 use std::fmt;
 
-pub use self::block::BlockFault;
 use self::span::Span;
-use crate::{Algorithm, MAX_TIERS, bounds::MAX_ENTRIES};
+use crate::{
+    Algorithm,
+    bounds::{MAX_BLOCKS, MAX_ENTRIES, MAX_TIERS},
+};
 
 /// A violation of a policy's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(hidden)]
 pub enum PolicyFault {
-    /// A period is shorter than 1 ms.
-    PeriodTooShort {
-        /// The period in microseconds.
-        period: u64,
-    },
+    /// A period is shorter than 1 ms. It is in microseconds.
+    PeriodTooShort { period: u64 },
     /// A period is longer than 366 days.
     PeriodTooLong,
     /// A threshold is 0, which admits nothing.
     ThresholdZero,
-    /// A threshold is larger than the algorithm can count exactly.
-    ThresholdTooLarge {
-        /// The algorithm.
-        algorithm: Algorithm,
-        /// The threshold, in units.
-        threshold: u64,
-        /// The largest threshold of this algorithm, in units.
-        largest: u64,
-    },
+    /// A threshold is larger than its algorithm can count exactly.
+    ThresholdTooLarge { threshold: u64, largest: u64 },
     /// A burst is 0.
     BurstZero,
     /// A burst is given to an algorithm without a bucket.
-    BurstWithoutBucket {
-        /// The algorithm.
-        algorithm: Algorithm,
-    },
+    BurstWithoutBucket { algorithm: Algorithm },
     /// A burst is given together with several tiers.
     BurstWithTiers,
-    /// A bucket is larger than can be counted exactly at its rate.
-    BucketTooLarge {
-        /// The size of the bucket, in tokens.
-        burst: u64,
-        /// The largest size at this rate, in tokens.
-        largest: u64,
-    },
+    /// A bucket has more tokens than can be counted exactly at its rate.
+    BucketTooLarge { burst: u64, largest: u64 },
     /// `weighted` is set for an algorithm that keeps no entry for each call.
-    WeightedWithoutLog {
-        /// The algorithm.
-        algorithm: Algorithm,
-    },
+    WeightedWithoutLog { algorithm: Algorithm },
     /// `count_rejected` is set for a fixed window, where recorded refusals change nothing.
     CountRejectedInFixedWindow,
     /// The policy has more than [`MAX_TIERS`] tiers.
     TooManyTiers,
     /// A tier is given twice.
     TierTwice,
-    /// A tier can never refuse, because another one always refuses first.
-    DeadTier {
-        /// The period of the stricter tier, in microseconds.
-        period: u64,
-        /// The threshold of the stricter tier, in units.
-        threshold: u64,
-    },
+    /// A tier can never refuse, because another one always refuses first: that of this period, in microseconds,
+    /// and this threshold.
+    DeadTier { period: u64, threshold: u64 },
     /// A cost is 0.
     CostZero,
-    /// A call costs more than a threshold, and can never be admitted.
-    CostOverThreshold {
-        /// The cost, in units.
-        cost: u64,
-        /// The smallest threshold, in units.
-        threshold: u64,
-    },
+    /// A call costs more than the smallest threshold, and can never be admitted.
+    CostOverThreshold { cost: u64, threshold: u64 },
     /// A call costs more than the bucket's size, and can never be admitted.
-    CostOverBurst {
-        /// The cost, in units.
-        cost: u64,
-        /// The size of the bucket, in tokens.
-        burst: u64,
-    },
+    CostOverBurst { cost: u64, burst: u64 },
     /// A call costs more than a sliding window takes at once; it keeps an entry for each unit.
-    CostTooLarge {
-        /// The cost, in units.
-        cost: u64,
-        /// The largest cost of one call, in units.
-        largest: u64,
-    },
+    CostTooLarge { cost: u64, largest: u64 },
     /// `concurrency` is 0, which admits nothing.
     ConcurrencyZero,
-    /// A `concurrency_timeout` is shorter than 100 ms or longer than one day.
-    ConcurrencyTimeoutOutOfRange {
-        /// The timeout in microseconds.
-        timeout: u64,
-    },
+    /// A `concurrency_timeout` is shorter than 100 ms or longer than one day. It is in microseconds.
+    ConcurrencyTimeoutOutOfRange { timeout: u64 },
     /// A `concurrency_timeout` is given without `concurrency`.
     ConcurrencyTimeoutWithoutConcurrency,
-    /// A policy of `concurrency` alone has no window, and so no units.
-    NothingToCount {
-        /// The argument that needs a window.
-        argument: &'static str,
-    },
+    /// An argument needs a window: a policy of `concurrency` alone has none, and so no units.
+    NothingToCount { argument: &'static str },
     /// A request id is given to an algorithm that keeps no entry for each call.
-    RequestIdWithoutLog {
-        /// The algorithm.
-        algorithm: Algorithm,
-    },
+    RequestIdWithoutLog { algorithm: Algorithm },
     /// A request id is given together with `count_rejected`.
     RequestIdWithCountRejected,
     /// A call is settled above its cost in a sliding window that keeps an entry for each unit.
-    SettleAboveCost {
-        /// The cost, in units.
-        cost: u64,
-        /// The units that the call is settled at.
-        actual: u64,
-    },
+    SettleAboveCost { cost: u64, actual: u64 },
     /// A call may wait under a sliding window that keeps an entry for each unit.
     WaitInLogOfUnits,
     /// A limit is paused that is no weighted window, or counts refused calls.
     PauseWithoutLine,
     /// Two of several calls that are decided together may wait.
     SeveralWaits,
-    /// A lease is shorter than 1 ms.
-    LeaseTooShort {
-        /// The lease in microseconds.
-        lease: u64,
-    },
-    /// A lease is longer than a tenth of the shortest period.
-    LeaseTooLong {
-        /// The lease in microseconds.
-        lease: u64,
-        /// The shortest period in microseconds.
-        period: u64,
-    },
+    /// A lease is shorter than 1 ms. It is in microseconds.
+    LeaseTooShort { lease: u64 },
+    /// A lease is longer than a tenth of the shortest period. Both are in microseconds.
+    LeaseTooLong { lease: u64, period: u64 },
     /// A bucket has too few tokens for its lease.
-    BucketTooSmall {
-        /// The size of the bucket, in tokens.
-        burst: u64,
-        /// The smallest size under this lease, in tokens.
-        smallest: u64,
-    },
+    BucketTooSmall { burst: u64, smallest: u64 },
     /// A call costs more than a bucket holds under its lease, and can never be admitted.
-    CostOverLeasedBucket {
-        /// The cost, in units.
-        cost: u64,
-        /// The most that the bucket holds, in tokens.
-        largest: u64,
-    },
+    CostOverLeasedBucket { cost: u64, largest: u64 },
     /// A lease is given together with an argument that needs the store at each call.
-    LeaseWith {
-        /// The argument that needs the store.
-        argument: &'static str,
-    },
+    LeaseWith { argument: &'static str },
     /// A call leaves more than 99 % of its limit.
-    LeaveTooLarge {
-        /// The share in percent.
-        share: u64,
-    },
-    /// A call leaves so much, rounded up, that no unit can be used.
-    LeavesNothing {
-        /// The share in percent.
-        share: u64,
-        /// The smallest threshold, burst or number of permits.
-        quota: u64,
-    },
-    /// A call costs more than may be used if its share is left.
-    CostOverUsable {
-        /// The cost, in units.
-        cost: u64,
-        /// The units that may be used.
-        usable: u64,
-        /// The threshold or burst, in units.
-        quota: u64,
-    },
+    LeaveTooLarge { share: u64 },
+    /// A call leaves so many percent, rounded up, that no unit of a threshold, a burst or the permits can be used.
+    LeavesNothing { share: u64, quota: u64 },
+    /// A call costs more than may be used of a threshold or burst if its share is left.
+    CostOverUsable { cost: u64, usable: u64, quota: u64 },
     /// A limit of several tiers warns.
     WarnAtWithTiers,
     /// The mark of a warning is 0 or above 100 %.
-    WarnAtOutOfRange {
-        /// The mark in percent.
-        percent: u64,
-    },
+    WarnAtOutOfRange { percent: u64 },
     /// A call leaves a share of its limit, together with an argument that uses it up.
-    LeaveWith {
-        /// The other argument.
-        argument: &'static str,
-    },
+    LeaveWith { argument: &'static str },
     /// The period of a window of the calendar is no unit of it.
     PeriodOffCalendar,
     /// A window of the calendar is given together with an argument that needs windows of a fixed length.
-    CalendarWith {
-        /// The other argument.
-        argument: &'static str,
-    },
+    CalendarWith { argument: &'static str },
     /// A time zone is given for windows that are none of the calendar.
     ZoneWithoutCalendar,
     /// A time zone is in no database.
-    UnknownZone {
-        /// The zone.
-        zone: &'static str,
-    },
+    UnknownZone { zone: &'static str },
     /// The program is built without the feature `calendar`.
     CalendarWithoutFeature,
-    /// The lengths of blocks break a rule.
-    Block(BlockFault),
+    /// A `block` has more than [`MAX_BLOCKS`] lengths.
+    TooManyBlocks,
+    /// A length of a `block` is shorter than 1 ms or longer than 31 days. It is in microseconds.
+    BlockOutOfRange { length: u64 },
+    /// A length of a `block` is not longer than the one before it.
+    BlockDoesNotGrow,
+    /// A call under a `block` has an argument that does not go with it.
+    BlockWith { argument: &'static str },
 }
 
 /// The reason for the largest threshold of a log with an entry for each unit.
@@ -223,7 +128,7 @@ impl fmt::Display for PolicyFault {
             }
             Self::PeriodTooLong => f.write_str("`period` must be at most 366 days"),
             Self::ThresholdZero => f.write_str("`threshold` must be at least 1"),
-            Self::ThresholdTooLarge { threshold, largest, .. } => {
+            Self::ThresholdTooLarge { threshold, largest } => {
                 write!(f, "`threshold` must be at most {largest}, but is {threshold}")?;
                 f.write_str(if largest == MAX_ENTRIES as u64 { OF_ENTRIES } else { "" })
             }
@@ -393,7 +298,28 @@ impl fmt::Display for PolicyFault {
             Self::CalendarWithoutFeature => f.write_str(
                 "a `calendar_window` needs the feature `calendar` of `ratelimit-runtime`",
             ),
-            Self::Block(fault) => fault.fmt(f),
+            Self::TooManyBlocks => {
+                write!(f, "`block` has at most {MAX_BLOCKS} lengths; remove this one")
+            }
+            Self::BlockOutOfRange { length } => {
+                let length = Span(length);
+                write!(f, "`block` must be at least 1 ms and at most 31 d, but is {length}")
+            }
+            Self::BlockDoesNotGrow => {
+                f.write_str("each length of `block` must be longer than the one before it")
+            }
+            Self::BlockWith { argument } => write!(
+                f,
+                "`block` does not go with `{argument}`: {}; remove one of them",
+                match argument {
+                    "max_wait" => "who is shut out for asking too soon does not stand in line",
+                    "request_id" => {
+                        "a repeat of an admitted call would be refused while its caller is blocked"
+                    }
+                    _ => "a refused call that leaves a share to others would shut out the caller's \
+                          other calls",
+                }
+            ),
         }
     }
 }

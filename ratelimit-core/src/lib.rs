@@ -17,4 +17,4 @@ pub mod rules;
 
 pub use algorithm::{Algorithm, CalendarUnit};
 pub use bounds::MAX_TIERS;
-pub use fault::{BlockFault, PolicyFault};
+pub use fault::PolicyFault;

@@ -11,13 +11,11 @@ mod leave;
 mod tests;
 
 pub use self::{
-    block::{MAX_BLOCKS, block_violation},
-    calendar::calendar_violation,
     calls::{request_id_violation, settle_violation, wait_violation},
-    lease::{needs_the_store, refilled},
-    leave::{leave_violation, mark_fault, share_fault, units_left, warning_violation},
+    lease::refilled,
+    leave::{mark_fault, share_fault, units_left, warning_violation},
 };
-pub use crate::bounds::{MAX_ENTRIES, MAX_TIERS};
+pub use crate::bounds::{MAX_BLOCKS, MAX_ENTRIES, MAX_TIERS};
 use crate::{Algorithm, PolicyFault};
 
 /// The minimum period in microseconds: 1 ms.
@@ -78,6 +76,20 @@ pub struct Draft<'a> {
     pub block: &'a [Option<u64>],
 }
 
+impl Draft<'_> {
+    /// Returns `true` if the one bucket has a size of its own.
+    fn has_burst(&self) -> bool {
+        self.algorithm == Algorithm::TokenBucket && self.burst.is_explicit()
+    }
+
+    /// Returns the size of the bucket or those of the windows, as far as they are known and not 0.
+    fn quotas(&self) -> impl Iterator<Item = u64> {
+        let tiers = if self.has_burst() { &[] } else { self.tiers };
+        let burst = self.burst.number().filter(|_| self.has_burst());
+        burst.into_iter().chain(tiers.iter().filter_map(|it| it.threshold)).filter(|it| *it > 0)
+    }
+}
+
 /// A number that may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
@@ -90,6 +102,10 @@ pub enum Setting {
 impl Setting {
     fn is_explicit(self) -> bool {
         self != Self::Default
+    }
+
+    fn number(self) -> Option<u64> {
+        if let Self::Explicit(number) = self { number } else { None }
     }
 }
 
@@ -139,19 +155,26 @@ pub enum Argument {
     Block(usize),
 }
 
+/// The rules that are broken, each with the argument at fault.
+#[derive(Default)]
+struct Violations(Vec<(Argument, PolicyFault)>);
+
+impl Violations {
+    fn add(&mut self, place: Argument, fault: Option<PolicyFault>) {
+        self.0.extend(fault.map(|fault| (place, fault)));
+    }
+}
+
 /// Returns every rule that these numbers break, with the argument at fault.
 #[must_use]
 pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
-    let mut faults = Vec::new();
-    let mut found = |place, fault: Option<PolicyFault>| {
-        faults.extend(fault.map(|fault| (place, fault)));
-    };
+    let mut found = Violations::default();
     let Draft { algorithm, tiers, .. } = *draft;
     let most = MAX_TIERS - usize::from(!draft.block.is_empty());
-    found(Argument::Tier(most), (tiers.len() > most).then_some(PolicyFault::TooManyTiers));
-    found(Argument::Concurrency, concurrency_fault(draft.concurrency));
-    found(Argument::ConcurrencyTimeout, concurrency_timeout_fault(draft));
-    found(Argument::Leave, leave::fault(draft));
+    found.add(Argument::Tier(most), (tiers.len() > most).then_some(PolicyFault::TooManyTiers));
+    found.add(Argument::Concurrency, concurrency_fault(draft.concurrency));
+    found.add(Argument::ConcurrencyTimeout, concurrency_timeout_fault(draft));
+    found.add(Argument::Leave, leave::fault(draft));
     if tiers.is_empty() {
         for (place, argument, is_written) in [
             (Argument::Lease, "lease", draft.lease.is_explicit()),
@@ -161,43 +184,37 @@ pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
             (Argument::Block(0), "block", !draft.block.is_empty()),
             (Argument::Cost, "cost", draft.cost.is_some_and(|cost| cost != 1)),
         ] {
-            found(place, is_written.then(|| nothing_to_count(argument)));
+            found.add(place, is_written.then_some(PolicyFault::NothingToCount { argument }));
         }
-        return faults;
+        return found.0;
     }
-    found(
+    found.add(
         Argument::CountRejected,
         (draft.count_rejected && algorithm == Algorithm::FixedWindow)
             .then_some(PolicyFault::CountRejectedInFixedWindow),
     );
-    found(
+    found.add(
         Argument::Weighted,
         (draft.weighted && algorithm != Algorithm::SlidingWindow)
             .then_some(PolicyFault::WeightedWithoutLog { algorithm }),
     );
-    found(Argument::Burst, burst_fault(draft));
-    for (place, fault) in calendar::faults(draft) {
-        found(place, Some(fault));
-    }
+    found.add(Argument::Burst, burst_fault(draft));
+    calendar::find(draft, &mut found);
     for (index, tier) in tiers.iter().enumerate() {
-        found(Argument::Period(index), tier.period.and_then(period_fault));
+        found.add(Argument::Period(index), tier.period.and_then(period_fault));
         let threshold =
             tier.threshold.and_then(|it| threshold_fault(algorithm, draft.weighted, it));
-        found(Argument::Threshold(index), threshold);
+        found.add(Argument::Threshold(index), threshold);
         if !draft.burst.is_explicit() && algorithm == Algorithm::TokenBucket {
             let bucket = tier.known().and_then(|known| bucket_fault(known, known.1));
-            found(Argument::Threshold(index), bucket);
+            found.add(Argument::Threshold(index), bucket);
         }
-        found(Argument::Tier(index), tier_fault(draft, index));
+        found.add(Argument::Tier(index), tier_fault(draft, index));
     }
-    for fault in lease::faults(draft) {
-        found(Argument::Lease, Some(fault));
-    }
-    for (place, fault) in block::faults(draft) {
-        found(place, Some(fault));
-    }
-    found(Argument::Cost, cost_fault(draft));
-    faults
+    lease::find(draft, &mut found);
+    block::find(draft, &mut found);
+    found.add(Argument::Cost, cost_fault(draft));
+    found.0
 }
 
 /// Returns `true` if a policy with this tier alone breaks no rule: [`violations`] finds none then.
@@ -263,7 +280,7 @@ const fn threshold_fault(
     if threshold == 0 {
         Some(PolicyFault::ThresholdZero)
     } else if threshold > largest {
-        Some(PolicyFault::ThresholdTooLarge { algorithm, threshold, largest })
+        Some(PolicyFault::ThresholdTooLarge { threshold, largest })
     } else {
         None
     }
@@ -341,31 +358,15 @@ fn cost_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
     if cost == 0 {
         return Some(PolicyFault::CostZero);
     }
-    match draft.burst {
-        Setting::Explicit(burst) if draft.algorithm == Algorithm::TokenBucket => {
-            match burst.filter(|burst| (1..cost).contains(burst)) {
-                Some(burst) => Some(PolicyFault::CostOverBurst { cost, burst }),
-                None => lease::cost_fault(draft, cost),
-            }
+    let is_log = draft.algorithm == Algorithm::SlidingWindow && !draft.weighted;
+    match draft.quotas().filter(|quota| *quota < cost).min() {
+        Some(burst) if draft.has_burst() => Some(PolicyFault::CostOverBurst { cost, burst }),
+        Some(threshold) => Some(PolicyFault::CostOverThreshold { cost, threshold }),
+        None if is_log && cost > MAX_LOG_COST => {
+            Some(PolicyFault::CostTooLarge { cost, largest: MAX_LOG_COST })
         }
-        _ => {
-            let thresholds = draft.tiers.iter().filter_map(|tier| tier.threshold);
-            let is_log = draft.algorithm == Algorithm::SlidingWindow && !draft.weighted;
-            match thresholds.filter(|it| (1..cost).contains(it)).min() {
-                Some(threshold) => Some(PolicyFault::CostOverThreshold { cost, threshold }),
-                None if is_log && cost > MAX_LOG_COST => {
-                    Some(PolicyFault::CostTooLarge { cost, largest: MAX_LOG_COST })
-                }
-                None => lease::cost_fault(draft, cost),
-            }
-        }
+        None => lease::cost_fault(draft, cost),
     }
-}
-
-/// Returns the rule that an argument breaks under a policy of `concurrency` alone: there is no window.
-#[must_use]
-pub const fn nothing_to_count(argument: &'static str) -> PolicyFault {
-    PolicyFault::NothingToCount { argument }
 }
 
 /// Returns the greatest common divisor of two numbers.

@@ -1,10 +1,16 @@
 //! One operator's action: where it takes effect, and what it writes.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use axum::http::StatusCode;
+use axum::{
+    Extension, RequestExt,
+    body::Bytes,
+    extract::{FromRequest, Request},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
 use ratelimit_runtime::{Caller, Override, OverrideError, OverrideSource, Overrides};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{ActionError, Dashboard, access::Viewer, limits};
 
@@ -19,6 +25,31 @@ pub(super) enum Scope {
     Process,
     /// In all processes that follow the overrides on Redis.
     Fleet,
+}
+
+/// A request for an action: its sender, and its body in JSON.
+pub(super) struct Action<T> {
+    pub(super) dashboard: Arc<Dashboard>,
+    pub(super) viewer: Viewer,
+    pub(super) body: T,
+}
+
+impl<T: DeserializeOwned> FromRequest<Arc<Dashboard>> for Action<T> {
+    type Rejection = Response;
+
+    async fn from_request(
+        mut request: Request,
+        dashboard: &Arc<Dashboard>,
+    ) -> Result<Self, Response> {
+        let viewer = request.extract_parts::<Extension<Viewer>>().await;
+        let Extension(viewer) = viewer.map_err(IntoResponse::into_response)?;
+        let text = Bytes::from_request(request, dashboard).await;
+        let parsed = serde_json::from_slice(&text.map_err(IntoResponse::into_response)?);
+        let invalid =
+            |why: serde_json::Error| ActionError::new(StatusCode::BAD_REQUEST, why.to_string());
+        let body = parsed.map_err(|why| invalid(why).into_response())?;
+        Ok(Self { dashboard: Arc::clone(dashboard), viewer, body })
+    }
 }
 
 /// An action of an operator.

@@ -1,13 +1,16 @@
 //! Actions of operators on limits: enforcement and values, of one limit or of all.
 
-use std::sync::Arc;
-
-use axum::{Extension, body::Bytes, extract::State, http::StatusCode, response::Response};
+use axum::{http::StatusCode, response::Response};
 use ratelimit_runtime::{Algorithm, Enforcement, Override, OverrideError, Policy};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
-use crate::{ActionError, Dashboard, access::Viewer, acting::Scope, json};
+use crate::{
+    ActionError, Answer, Dashboard,
+    access::Viewer,
+    acting::{Action, Scope},
+    reply,
+};
 
 /// The fields of an override that replace values of the policy.
 const VALUES: [&str; 5] = ["period", "threshold", "tiers", "burst", "concurrency"];
@@ -16,7 +19,7 @@ const VALUES: [&str; 5] = ["period", "threshold", "tiers", "burst", "concurrency
 const CANDIDATE: &str = "candidate";
 
 /// The field of an override that replaces the enforcement.
-const ENFORCEMENT: [&str; 1] = ["enforcement"];
+const ENFORCEMENT: &str = "enforcement";
 
 /// The name of all limits together.
 pub(super) const ALL_LIMITS: &str = "*";
@@ -29,7 +32,7 @@ const NEVER: &str = "never";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SetEnforcement {
+pub(super) struct SetEnforcement {
     limit: String,
     /// The declared one if none.
     enforcement: Option<Enforcement>,
@@ -43,7 +46,7 @@ struct SetEnforcement {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SetLimits {
+pub(super) struct SetLimits {
     limit: String,
     /// Fields as in documents of overrides; the declared values if there are none.
     numbers: Map<String, Value>,
@@ -56,14 +59,14 @@ struct SetLimits {
 /// An action on a limit that takes no value.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OnLimit {
+pub(super) struct OnLimit {
     limit: String,
     scope: Option<Scope>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SetCandidate {
+pub(super) struct SetCandidate {
     limit: String,
     /// The numbers to be tried; none to end the trial.
     numbers: Option<Map<String, Value>>,
@@ -75,162 +78,122 @@ struct SetCandidate {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SetGlobalEnforcement {
+pub(super) struct SetGlobalEnforcement {
     enforcement: Option<Enforcement>,
     scope: Option<Scope>,
     until: Option<String>,
 }
 
-/// The result of an action, as text for the operator.
-#[derive(Serialize)]
-struct ActionDone {
-    done: String,
-}
-
-/// A change of the fields of an override, as the operator has made it.
+/// A change of an override, as the operator has made it.
 struct Edit<'a> {
     /// The limit, or all of them.
     limit: &'a str,
     /// The change in words, for the log.
-    action: &'a str,
-    /// The fields that the action sets or removes.
-    fields: &'a [&'a str],
+    words: &'a str,
+    change: Change<'a>,
     scope: Option<Scope>,
     until: Option<String>,
     ends_whole: bool,
 }
 
-/// Parses the body of a request.
-pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ActionError> {
-    serde_json::from_slice(body)
-        .map_err(|error| ActionError::new(StatusCode::BAD_REQUEST, error.to_string()))
+enum Change<'a> {
+    /// These fields are replaced by those of the map.
+    Fields(&'a [&'a str], Map<String, Value>),
+    Whole(fn(Override) -> Override),
 }
 
-pub(super) async fn set_enforcement(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let SetEnforcement { limit, enforcement, scope, until, ends_whole } = parse(&body)?;
+pub(super) async fn set_enforcement(action: Action<SetEnforcement>) -> Answer {
+    let SetEnforcement { limit, enforcement, scope, until, ends_whole } = action.body;
     let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
-    let action = format!("enforcement {}", word(enforcement));
-    let edit = Edit { limit, action: &action, fields: &ENFORCEMENT, scope, until, ends_whole };
-    let change = |fields: &mut Map<String, Value>| enforce(fields, enforcement);
-    dashboard.change(&viewer, edit, change).await
+    let words = format!("enforcement {}", word(enforcement));
+    let change = Change::Fields(&[ENFORCEMENT], field(ENFORCEMENT, enforcement));
+    let edit = Edit { limit, words: &words, change, scope, until, ends_whole };
+    action.dashboard.change(&action.viewer, edit).await
 }
 
-pub(super) async fn set_limits(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let SetLimits { limit, numbers, scope, until, ends_whole } = parse(&body)?;
+pub(super) async fn set_limits(action: Action<SetLimits>) -> Answer {
+    let SetLimits { limit, numbers, scope, until, ends_whole } = action.body;
     if let Some(other) = numbers.keys().find(|name| !VALUES.contains(&name.as_str())) {
         let why = format!("`{other}` is none of {}", VALUES.join(", "));
         return Err(ActionError::new(StatusCode::BAD_REQUEST, why));
     }
     let known = Dashboard::find(&limit).ok_or_else(unknown)?;
     validate(&numbers, Some(&known.policy))?;
-    let action = if numbers.is_empty() {
+    let words = if numbers.is_empty() {
         "numbers as in the code".to_owned()
     } else {
         format!("numbers {}", Value::Object(numbers.clone()))
     };
-    let change = |fields: &mut Map<String, Value>| {
-        fields.retain(|name, _| !VALUES.contains(&name.as_str()));
-        fields.extend(numbers);
-    };
-    let limit = known.name;
-    let edit = Edit { limit, action: &action, fields: &VALUES, scope, until, ends_whole };
-    dashboard.change(&viewer, edit, change).await
+    let (limit, change) = (known.name, Change::Fields(&VALUES, numbers));
+    let edit = Edit { limit, words: &words, change, scope, until, ends_whole };
+    action.dashboard.change(&action.viewer, edit).await
 }
 
-pub(super) async fn set_candidate(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let SetCandidate { limit, numbers, scope, until, ends_whole } = parse(&body)?;
+pub(super) async fn set_candidate(action: Action<SetCandidate>) -> Answer {
+    let SetCandidate { limit, numbers, scope, until, ends_whole } = action.body;
     let known = Dashboard::find(&limit).ok_or_else(unknown)?;
-    let action = match &numbers {
+    let words = match &numbers {
         None => "candidate ended".to_owned(),
         Some(numbers) => {
             validate(numbers, Some(&known.policy))?;
             format!("candidate {}", Value::Object(numbers.clone()))
         }
     };
-    let change = |fields: &mut Map<String, Value>| {
-        fields.remove(CANDIDATE);
-        fields.extend(numbers.map(|numbers| (CANDIDATE.to_owned(), numbers.into())));
-    };
-    let (limit, fields) = (known.name, &[CANDIDATE][..]);
-    let edit = Edit { limit, action: &action, fields, scope, until, ends_whole };
-    dashboard.change(&viewer, edit, change).await
+    let change = Change::Fields(&[CANDIDATE], field(CANDIDATE, numbers));
+    let edit = Edit { limit: known.name, words: &words, change, scope, until, ends_whole };
+    action.dashboard.change(&action.viewer, edit).await
 }
 
-pub(super) async fn apply_candidate(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let apply = |fields: &mut Map<String, Value>| {
-        if let Ok(tried) = override_of(fields.clone()) {
-            *fields = fields_of(&tried.with_candidate_applied());
-        }
-    };
-    dashboard.change_whole(&viewer, &body, "candidate applied", apply).await
+pub(super) async fn apply_candidate(action: Action<OnLimit>) -> Answer {
+    change_whole(action, "candidate applied", Override::with_candidate_applied).await
 }
 
-pub(super) async fn clear_override(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    dashboard.change_whole(&viewer, &body, "override removed", Map::clear).await
+pub(super) async fn clear_override(action: Action<OnLimit>) -> Answer {
+    change_whole(action, "override removed", |_| Override::new()).await
 }
 
-pub(super) async fn set_global_enforcement(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let SetGlobalEnforcement { enforcement, scope, until } = parse(&body)?;
-    let action = format!("enforcement {}", word(enforcement));
-    let (limit, fields) = (ALL_LIMITS, &ENFORCEMENT);
-    let edit = Edit { limit, action: &action, fields, scope, until, ends_whole: false };
-    let change = |fields: &mut Map<String, Value>| enforce(fields, enforcement);
-    dashboard.change(&viewer, edit, change).await
+pub(super) async fn set_global_enforcement(action: Action<SetGlobalEnforcement>) -> Answer {
+    let SetGlobalEnforcement { enforcement, scope, until } = action.body;
+    let words = format!("enforcement {}", word(enforcement));
+    let change = Change::Fields(&[ENFORCEMENT], field(ENFORCEMENT, enforcement));
+    let edit = Edit { limit: ALL_LIMITS, words: &words, change, scope, until, ends_whole: false };
+    action.dashboard.change(&action.viewer, edit).await
+}
+
+/// Changes the whole override of a limit, by an action that takes no value.
+async fn change_whole(
+    Action { dashboard, viewer, body: OnLimit { limit, scope } }: Action<OnLimit>,
+    words: &str,
+    change: fn(Override) -> Override,
+) -> Answer {
+    let (limit, change) =
+        (Dashboard::find(&limit).ok_or_else(unknown)?.name, Change::Whole(change));
+    let edit = Edit { limit, words, change, scope, until: None, ends_whole: false };
+    dashboard.change(&viewer, edit).await
 }
 
 impl Dashboard {
-    /// Changes the whole override of a limit, by an action that takes no value.
-    async fn change_whole(
-        &self,
-        viewer: &Viewer,
-        body: &Bytes,
-        action: &str,
-        change: impl FnOnce(&mut Map<String, Value>),
-    ) -> Result<Response, ActionError> {
-        let OnLimit { limit, scope } = parse(body)?;
-        let limit = Self::find(&limit).ok_or_else(unknown)?.name;
-        let edit = Edit { limit, action, fields: &[], scope, until: None, ends_whole: false };
-        self.change(viewer, edit, change).await
-    }
-
     /// Changes the override of a limit where the action takes effect.
     async fn change(
         &self,
         viewer: &Viewer,
-        Edit { limit, action, fields: own, scope, until, ends_whole }: Edit<'_>,
-        change: impl FnOnce(&mut Map<String, Value>),
-    ) -> Result<Response, ActionError> {
+        Edit { limit, words, change, scope, until, ends_whole }: Edit<'_>,
+    ) -> Answer {
         let acting = self.act_as(viewer, scope)?;
         let _acting = self.acting.lock().await;
         let before = acting.read(limit, None).await.map_err(|why| refused(&why))?;
-        let mut fields = before.as_ref().map(fields_of).unwrap_or_default();
-        let others = others(&fields, own);
-        let has_end = until.is_some();
-        change(&mut fields);
+        let (mut fields, has_end) = (fields_of(before.as_ref()), until.is_some());
+        let mut others = String::new();
+        match change {
+            Change::Fields(own, with) => {
+                fields.retain(|name, _| !own.contains(&name.as_str()));
+                others = in_words(&fields);
+                fields.extend(with);
+            }
+            Change::Whole(change) => {
+                fields = fields_of(Some(&change(before.clone().unwrap_or_default())));
+            }
+        }
         end(&mut fields, until);
         let is_empty = fields.keys().all(|name| IS_NOTHING.contains(&name.as_str()));
         let after = if is_empty { None } else { Some(override_of(fields)?) };
@@ -244,11 +207,11 @@ impl Dashboard {
         let (removes, was_none) = (after.is_none(), before.is_none());
         acting.write(limit, None, after).await.map_err(|why| refused(&why))?;
         let target = acting.source();
-        tracing::info!(policy = limit, action, %target, "an operator acted on a rate limit");
+        tracing::info!(policy = limit, action = words, %target, "an operator acted on a rate limit");
         let sources = acting.overrides.by_source(limit).into_iter();
         let other = sources.map(|(source, _)| source).find(|source| *source != target);
         let place = acting.scope_name();
-        Ok(answer(match (removes, was_none, other) {
+        Ok(answer(&match (removes, was_none, other) {
             (true, true, None) => format!("there was no override in {place}"),
             (true, true, Some(other)) => {
                 format!("there was no override in {place}; {other} has one")
@@ -260,13 +223,16 @@ impl Dashboard {
     }
 }
 
-/// Returns the fields of an override, without these and its end, in words.
-fn others(fields: &Map<String, Value>, own: &[&str]) -> String {
-    let is_other = |name: &str| !own.contains(&name) && !IS_NOTHING.contains(&name);
-    let others = fields.iter().filter(|(name, _)| is_other(name));
-    let words =
-        others.map(|(name, value)| format!("{name} {}", value.to_string().replace('"', "")));
+/// Returns the fields of an override, without its end, in words.
+fn in_words(fields: &Map<String, Value>) -> String {
+    let shown = fields.iter().filter(|(name, _)| !IS_NOTHING.contains(&name.as_str()));
+    let words = shown.map(|(name, value)| format!("{name} {}", value.to_string().replace('"', "")));
     words.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns a field with a value, or none.
+fn field(name: &str, value: Option<impl Serialize>) -> Map<String, Value> {
+    value.map(|value| (name.to_owned(), json!(value))).into_iter().collect()
 }
 
 /// Sets the end of an override that an operator has chosen.
@@ -277,8 +243,8 @@ pub(super) fn end(fields: &mut Map<String, Value>, until: Option<String>) {
     }
 }
 
-/// Returns the fields of an override.
-fn fields_of(what: &Override) -> Map<String, Value> {
+/// Returns the fields of an override; none without one.
+fn fields_of(what: Option<&Override>) -> Map<String, Value> {
     match serde_json::to_value(what) {
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
@@ -289,11 +255,6 @@ fn fields_of(what: &Override) -> Map<String, Value> {
 pub(super) fn override_of(fields: Map<String, Value>) -> Result<Override, ActionError> {
     let parsed: Result<Override, OverrideError> = Value::Object(fields).to_string().parse();
     parsed.map_err(|why| refused(&why))
-}
-
-fn enforce(fields: &mut Map<String, Value>, enforcement: Option<Enforcement>) {
-    fields.remove("enforcement");
-    fields.extend(enforcement.map(|it| ("enforcement".to_owned(), it.as_str().into())));
 }
 
 fn word(enforcement: Option<Enforcement>) -> &'static str {
@@ -330,8 +291,8 @@ pub(super) fn validate(
 }
 
 /// Answers an action in words.
-pub(super) fn answer(done: String) -> Response {
-    json(&ActionDone { done })
+pub(super) fn answer(done: &str) -> Response {
+    reply(&json!({ "done": done }))
 }
 
 pub(super) fn unknown() -> ActionError {

@@ -2,20 +2,21 @@
 //!
 //! The caller is neither logged nor part of an answer.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use axum::{Extension, body::Bytes, extract::State, http::StatusCode, response::Response};
+use axum::http::StatusCode;
 use ratelimit_runtime::{Caller, Check, OnStoreError, Policy, RateLimitError};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 
-use crate::{ActionError, Dashboard, access::Viewer, actions, json, limits::KnownLimit};
+use crate::{ActionError, Answer, Dashboard, acting::Action, actions, limits::KnownLimit, reply};
 
 /// The number of parts that a caller may have.
 const MAX_PARTS: usize = 16;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LookupRequest {
+pub(super) struct LookupRequest {
     limit: String,
     caller: Vec<CallerPart>,
 }
@@ -40,63 +41,39 @@ pub(super) enum CallerPart {
     },
 }
 
-/// The quota of a caller. Times are in milliseconds.
-#[derive(Serialize)]
-struct CallerQuota {
-    remaining: u32,
-    threshold: u32,
-    /// 0 for calls in flight: `remaining` are the permits that are free.
-    period: f64,
-    /// Until the next call is admitted; 0 is now, none as soon as a call in flight ends.
-    next: Option<f64>,
-    /// Until the full quota is back.
-    reset: f64,
-    /// `true` if values come with each call: they are those of the latest one, perhaps of another caller.
-    is_by_latest_call: bool,
-}
-
-pub(super) async fn look_up(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let (known, caller) = named(&dashboard, &viewer, &body).await?;
+pub(super) async fn look_up(action: Action<LookupRequest>) -> Answer {
+    let (known, caller) = named(&action).await?;
     tracing::info!(policy = known.name, action = "look up", "an operator looked up a caller");
-    dashboard.quota(&known, caller).await
+    action.dashboard.quota(&known, caller).await
 }
 
-pub(super) async fn reset(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let (known, caller) = named(&dashboard, &viewer, &body).await?;
+pub(super) async fn reset(action: Action<LookupRequest>) -> Answer {
+    let (known, caller) = named(&action).await?;
+    let Action { dashboard, viewer, .. } = action;
     dashboard.limiter.reset(&known.policy, caller.clone()).await.map_err(|why| failed(&why))?;
     tracing::info!(policy = known.name, action = "reset", "an operator reset a caller");
     dashboard.resets.record(&viewer, known.name);
     if known.values.is_none() {
-        return Ok(json(&serde_json::json!({})));
+        return Ok(reply(&json!({})));
     }
     dashboard.quota(&known, caller).await
 }
 
 /// Returns the limit and the caller that a request names.
 async fn named(
-    dashboard: &Dashboard,
-    viewer: &Viewer,
-    body: &Bytes,
+    Action { dashboard, viewer, body }: &Action<LookupRequest>,
 ) -> Result<(KnownLimit, Caller), ActionError> {
-    let LookupRequest { limit, caller: parts } = actions::parse(body)?;
-    let known = Dashboard::find(&limit).ok_or_else(actions::unknown)?;
+    let known = Dashboard::find(&body.limit).ok_or_else(actions::unknown)?;
     if dashboard.limiter.is_in_memory() {
         viewer.means_this_process()?;
     }
-    let caller = dashboard.caller(&parts, false).await?;
+    let caller = dashboard.caller(&body.caller, false).await?;
     Ok((known, caller))
 }
 
 impl Dashboard {
-    async fn quota(&self, known: &KnownLimit, caller: Caller) -> Result<Response, ActionError> {
+    /// Returns the quota of a caller. Times are in milliseconds.
+    async fn quota(&self, known: &KnownLimit, caller: Caller) -> Answer {
         let policy = known.values.ok_or_else(not_called)?;
         let left = self.peek(&policy, &caller).cost(0).await.map_err(|why| failed(&why))?;
         let next = match self.peek(&policy, &caller).await {
@@ -105,15 +82,25 @@ impl Dashboard {
             Err(RateLimitError::Busy(_)) => None,
             Err(error) => return Err(failed(&error)),
         };
+        let usage =
+            self.limiter.usage(&policy, &caller).await.map_err(|why| {
+                ActionError::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
+            })?;
         let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
-        Ok(json(&CallerQuota {
-            remaining: left.remaining(),
-            threshold: left.threshold(),
-            period: millis(left.period()),
-            next: next.map(millis),
-            reset: millis(left.reset_after()),
-            is_by_latest_call: known.is_dynamic,
-        }))
+        Ok(reply(&json!({
+            "remaining": left.remaining(),
+            "threshold": left.threshold(),
+            // 0 for calls in flight: `remaining` are the permits that are free.
+            "period": millis(left.period()),
+            // Until the next call is admitted; 0 is now, none as soon as a call in flight ends.
+            "next": next.map(millis),
+            // Until the full quota is back.
+            "reset": millis(left.reset_after()),
+            // `true` if values come with each call: they are those of the latest one, perhaps of another caller.
+            "is_by_latest_call": known.is_dynamic,
+            // After overrides, also of this caller.
+            "enforcement": usage.enforcement().as_str(),
+        })))
     }
 
     /// Peeks at the store alone: the counts of this process while Redis fails are others.

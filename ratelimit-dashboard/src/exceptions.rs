@@ -2,20 +2,17 @@
 //!
 //! They are listed to those who may act, and never logged.
 
-use std::sync::Arc;
-
-use axum::{Extension, body::Bytes, extract::State, http::StatusCode, response::Response};
+use axum::http::StatusCode;
 use ratelimit_runtime::{Caller, CallerOverride, Override};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
 use crate::{
-    ActionError, Dashboard,
-    access::Viewer,
-    acting::{Acting, Scope},
-    actions::{self, ALL_LIMITS, answer, parse, refused},
+    ActionError, Answer, Dashboard,
+    acting::{Acting, Action, Scope},
+    actions::{self, ALL_LIMITS, answer, refused},
     callers::CallerPart,
-    json,
+    reply,
 };
 
 /// The number of callers that a list has at most.
@@ -23,7 +20,7 @@ const LISTED: usize = 100;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SetException {
+pub(super) struct SetException {
     /// The limit, or all of them.
     limit: String,
     caller: Vec<CallerPart>,
@@ -35,7 +32,7 @@ struct SetException {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct EndException {
+pub(super) struct EndException {
     limit: String,
     /// The caller as it is listed.
     caller: String,
@@ -44,35 +41,15 @@ struct EndException {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Search {
+pub(super) struct Search {
     limit: String,
     /// A part of a caller as it is listed.
     find: String,
 }
 
-#[derive(Serialize)]
-struct ExceptionList {
-    callers: Vec<ExceptionView>,
-    /// The number of callers that were found.
-    found: usize,
-}
-
-#[derive(Serialize)]
-struct ExceptionView {
-    limit: String,
-    caller: String,
-    by: String,
-    /// None if it is ended where it is written.
-    scope: Option<Scope>,
-    what: Override,
-}
-
-pub(super) async fn set(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let SetException { limit, caller, mut what, scope, until } = parse(&body)?;
+pub(super) async fn set(action: Action<SetException>) -> Answer {
+    let Action { dashboard, viewer, body } = action;
+    let SetException { limit, caller, mut what, scope, until } = body;
     let known = Dashboard::find(&limit);
     if known.is_none() && limit != ALL_LIMITS {
         return Err(actions::unknown());
@@ -87,12 +64,8 @@ pub(super) async fn set(
     acting.change(limit, &caller, Some(what), "exception of a caller").await
 }
 
-pub(super) async fn end(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let EndException { limit, caller, scope } = parse(&body)?;
+pub(super) async fn end(action: Action<EndException>) -> Answer {
+    let Action { dashboard, viewer, body: EndException { limit, caller, scope } } = action;
     let acting = dashboard.act_as(&viewer, scope)?;
     let _acting = dashboard.acting.lock().await;
     let listed = acting.overrides.search_for(&limit, &caller);
@@ -103,30 +76,30 @@ pub(super) async fn end(
     acting.change(&limit, &caller, None, "exception of a caller ended").await
 }
 
-pub(super) async fn list(
-    State(dashboard): State<Arc<Dashboard>>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let Search { limit, find } = parse(&body)?;
+pub(super) async fn list(action: Action<Search>) -> Answer {
+    let Action { dashboard, body: Search { limit, find }, .. } = action;
     let overrides = dashboard.limiter.overrides();
     // Those of a plan, of its limit, and of all limits.
     let known = Dashboard::find(&limit).ok_or_else(actions::unknown)?;
     let names = [known.name, known.policy.name(), ALL_LIMITS];
     let plans = names.into_iter().skip(usize::from(names[0] == names[1]));
     let listed = plans.map(|limit| {
-        let view = move |it: CallerOverride| ExceptionView {
-            limit: limit.to_owned(),
-            caller: it.text().into_owned(),
-            by: it.source.to_string(),
-            scope: Scope::of(it.source),
-            what: it.what,
+        let view = move |it: CallerOverride| {
+            json!({
+                "limit": limit,
+                "caller": it.text(),
+                "by": it.source.to_string(),
+                // None if it is ended where it is written.
+                "scope": Scope::of(it.source),
+                "what": it.what,
+            })
         };
         overrides.search_for(limit, &find).into_iter().map(view)
     });
     let mut callers: Vec<_> = listed.into_iter().flatten().collect();
     let found = callers.len();
     callers.truncate(LISTED);
-    Ok(json(&ExceptionList { callers, found }))
+    Ok(reply(&json!({ "callers": callers, "found": found })))
 }
 
 impl Acting {
@@ -137,10 +110,10 @@ impl Acting {
         caller: &Caller,
         what: Option<Override>,
         action: &str,
-    ) -> Result<Response, ActionError> {
+    ) -> Answer {
         self.write(limit, Some(caller), what).await.map_err(|why| refused(&why))?;
         let target = self.source();
         tracing::info!(policy = limit, action, %target, "an operator acted on a rate limit");
-        Ok(answer(self.place()))
+        Ok(answer(&self.place()))
     }
 }

@@ -1,53 +1,38 @@
 //! The whole fleet: the counts that each process reports while a page shows them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use axum::{extract::State, http::StatusCode, response::Response};
+use axum::{extract::State, http::StatusCode};
 use ratelimit_runtime::{FleetProcess, FleetStatus};
-use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{ActionError, Dashboard, json, limits::millis};
+use crate::{ActionError, Answer, Dashboard, limits::millis, reply};
 
 /// The time for which all viewers get the same status.
 const KEPT: Duration = Duration::from_secs(1);
 
-#[derive(Serialize)]
-struct ProcessView<'a> {
-    id: &'a str,
-    name: &'a str,
-    version: Option<&'a str>,
-    /// In milliseconds since 1970.
-    started: u64,
-    reported: u64,
-    /// Admitted, refused and undecided calls since the start, and those that were refused within the last minute, ten
-    /// minutes and hour.
-    limits: BTreeMap<&'a str, [u64; 6]>,
+pub(super) async fn status(State(dashboard): State<Arc<Dashboard>>) -> Answer {
+    Ok(reply(&dashboard.fleet().await?.processes().iter().map(view).collect()))
 }
 
-impl<'a> From<&'a FleetProcess> for ProcessView<'a> {
-    fn from(process: &'a FleetProcess) -> Self {
-        let limits = process.limits.iter().map(|limit| {
-            let [minute, minutes, hour] = limit.refused_within;
-            let counts = [limit.admitted, limit.refused, limit.undecided, minute, minutes, hour];
-            (&*limit.name, counts)
-        });
-        Self {
-            id: &process.id,
-            name: &process.name,
-            version: process.version.as_deref(),
-            started: millis(process.started),
-            reported: millis(process.reported),
-            limits: limits.collect(),
-        }
-    }
-}
-
-pub(super) async fn status(
-    State(dashboard): State<Arc<Dashboard>>,
-) -> Result<Response, ActionError> {
-    let status = dashboard.fleet().await?;
-    Ok(json(&status.processes().iter().map(ProcessView::from).collect::<Vec<_>>()))
+/// Returns the counts of a process, as the page shows them. Times are in milliseconds since 1970.
+fn view(process: &FleetProcess) -> Value {
+    // Admitted, refused and undecided calls since the start, and those that were refused within the last minute, ten
+    // minutes and hour.
+    let limits = process.limits.iter().map(|limit| {
+        let [minute, minutes, hour] = limit.refused_within;
+        let counts = [limit.admitted, limit.refused, limit.undecided, minute, minutes, hour];
+        (&*limit.name, json!(counts))
+    });
+    json!({
+        "id": process.id,
+        "name": process.name,
+        "version": process.version,
+        "started": millis(process.started),
+        "reported": millis(process.reported),
+        "limits": limits.collect::<Value>(),
+    })
 }
 
 impl Dashboard {

@@ -3,47 +3,29 @@
 use std::{
     cmp::Reverse,
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
-use axum::{Extension, body::Bytes, extract::State, http::StatusCode, response::Response};
-use ratelimit_runtime::{Override, OverrideChange, OverrideSource, Overrides};
-use serde::{Deserialize, Serialize};
+use axum::http::StatusCode;
+use ratelimit_runtime::{OverrideChange, OverrideSource};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::{
-    ActionError, Dashboard,
+    ActionError, Answer, Dashboard,
     access::Viewer,
-    acting::Scope,
-    actions::{self, answer, parse, refused},
+    acting::{Action, Scope},
+    actions::{self, answer, refused},
     limits::millis,
 };
 
 /// The number of changes that are shown.
 const SHOWN: usize = 20;
 
-/// A change of an override, or a reset. The caller is not part of it.
-#[derive(Serialize)]
-pub(super) struct ChangeView {
-    /// 0 of a reset, which cannot be undone.
-    number: u64,
-    /// In milliseconds since 1970.
-    at: u64,
-    source: String,
-    operator: Option<String>,
-    limit: String,
-    is_of_caller: bool,
-    before: Option<Override>,
-    after: Option<Override>,
-    /// `true` if an operator can undo it: it is the last one of its kind, by the program or on Redis.
-    is_last: bool,
-    /// `true` if undoing it changes the whole fleet.
-    is_fleet: bool,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Undo {
+pub(super) struct Undo {
     /// The number of the change.
     number: u64,
 }
@@ -72,49 +54,50 @@ impl Resets {
 }
 
 impl Dashboard {
-    /// Returns the last changes and resets, the latest first.
-    pub(super) fn changes(&self) -> Vec<ChangeView> {
-        let reset = |reset: &Reset| ChangeView {
-            number: 0,
-            at: millis(reset.at),
-            source: "reset".to_owned(),
-            operator: reset.operator.clone(),
-            limit: reset.limit.to_owned(),
-            is_of_caller: true,
-            before: None,
-            after: None,
-            is_last: false,
-            is_fleet: !self.limiter.is_in_memory(),
+    /// Returns the last changes of overrides and resets, the latest first. Callers are not part of them.
+    pub(super) fn changes(&self) -> Vec<Value> {
+        let history = self.limiter.overrides().history();
+        let view = |(at, change): (usize, &OverrideChange)| {
+            let is_later = history[..at].iter().any(|later| is_same(later, change));
+            let can_be_undone = Scope::of(change.source).is_some() && !has_ended(change);
+            let view = json!({
+                "number": change.number,
+                // In milliseconds since 1970.
+                "at": millis(change.at),
+                "source": change.source.to_string(),
+                "operator": change.operator.as_deref(),
+                "limit": change.limit,
+                "is_of_caller": change.caller.is_some(),
+                "before": change.before,
+                "after": change.after,
+                // `true` if an operator can undo it: it is the last one of its kind, by the program or on Redis.
+                "is_last": can_be_undone && !is_later,
+                // `true` if undoing it changes the whole fleet.
+                "is_fleet": change.source == OverrideSource::Redis,
+            });
+            (change.at, view)
         };
-        let mut changes = changes(self.limiter.overrides());
+        let reset = |reset: &Reset| {
+            let view = json!({
+                // It cannot be undone.
+                "number": 0,
+                "at": millis(reset.at),
+                "source": "reset",
+                "operator": reset.operator,
+                "limit": reset.limit,
+                "is_of_caller": true,
+                "before": null,
+                "after": null,
+                "is_last": false,
+                "is_fleet": !self.limiter.is_in_memory(),
+            });
+            (reset.at, view)
+        };
+        let mut changes: Vec<_> = history.iter().enumerate().take(SHOWN).map(view).collect();
         changes.extend(self.resets.list().iter().map(reset));
-        changes.sort_by_key(|change| Reverse(change.at));
-        changes.truncate(SHOWN);
-        changes
+        changes.sort_by_key(|(at, _)| Reverse(millis(*at)));
+        changes.into_iter().take(SHOWN).map(|(_, view)| view).collect()
     }
-}
-
-/// Returns the last changes of overrides, the latest first.
-fn changes(overrides: &Overrides) -> Vec<ChangeView> {
-    let history = overrides.history();
-    let view = |(at, change): (usize, &OverrideChange)| {
-        let is_later = |later: &&OverrideChange| is_same(later, change);
-        ChangeView {
-            number: change.number,
-            at: millis(change.at),
-            source: change.source.to_string(),
-            operator: change.operator.as_deref().map(str::to_owned),
-            limit: change.limit.clone(),
-            is_of_caller: change.caller.is_some(),
-            before: change.before.clone(),
-            after: change.after.clone(),
-            is_last: Scope::of(change.source).is_some()
-                && !has_ended(change)
-                && !history[..at].iter().any(|it| is_later(&it)),
-            is_fleet: change.source == OverrideSource::Redis,
-        }
-    };
-    history.iter().enumerate().take(SHOWN).map(view).collect()
 }
 
 /// Returns `true` if the override has ended at its own time.
@@ -128,12 +111,8 @@ fn is_same(one: &OverrideChange, other: &OverrideChange) -> bool {
     one.source == other.source && one.limit == other.limit && one.caller == other.caller
 }
 
-pub(super) async fn undo(
-    State(dashboard): State<Arc<Dashboard>>,
-    Extension(viewer): Extension<Viewer>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let Undo { number } = parse(&body)?;
+pub(super) async fn undo(action: Action<Undo>) -> Answer {
+    let Action { dashboard, viewer, body: Undo { number } } = action;
     // The same number is another change there.
     viewer.means_this_process()?;
     let _acting = dashboard.acting.lock().await;
@@ -164,5 +143,5 @@ pub(super) async fn undo(
     tracing::info!(policy, action = "undo", %target, "an operator acted on a rate limit");
     let is_all = change.limit == actions::ALL_LIMITS;
     let subject = if is_all { "all limits" } else { &*change.limit };
-    Ok(answer(format!("Undone for {subject}: {}.", acting.place())))
+    Ok(answer(&format!("Undone for {subject}: {}.", acting.place())))
 }

@@ -106,6 +106,7 @@ use axum::{
     routing::{get, post},
 };
 use ratelimit_runtime::{FleetStatus, Limiter};
+use serde_json::{Value, json};
 use tokio::{sync::Mutex, time::Instant};
 
 pub use self::access::{Access, NamedAccess};
@@ -258,6 +259,9 @@ impl Dashboard {
     }
 }
 
+/// The response to a request that acts.
+type Answer = Result<Response, ActionError>;
+
 /// The response to a request that is not served: a status, and the reason for its sender.
 struct ActionError(StatusCode, String);
 
@@ -270,12 +274,10 @@ impl ActionError {
 impl IntoResponse for ActionError {
     fn into_response(self) -> Response {
         let Self(status, error) = self;
-        (status, json(&serde_json::json!({ "error": error }))).into_response()
+        (status, reply(&json!({ "error": error }))).into_response()
     }
 }
 
-fn json(value: &impl serde::Serialize) -> Response {
-    // Cannot fail: all keys of maps are strings.
-    let text = serde_json::to_string(value).unwrap_or_default();
-    ([("content-type", "application/json")], text).into_response()
+fn reply(value: &Value) -> Response {
+    ([("content-type", "application/json")], value.to_string()).into_response()
 }

@@ -10,172 +10,9 @@ use ratelimit_runtime::{
     ServerStatus, Tier, UnavailableReason, conflicts, policies, policies_by_hand,
     stats::{self, PolicyStats, TimeWindow, Verdict},
 };
-use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::{Dashboard, acting::Scope, actions::ALL_LIMITS, history::ChangeView, stream};
-
-/// The state of all limits and of their store.
-#[derive(Serialize)]
-pub(super) struct LimitsView {
-    process: String,
-    /// The number of the process, which actions carry.
-    process_id: &'static str,
-    version: Option<String>,
-    /// The time from which calls are counted, in milliseconds since 1970.
-    started: u64,
-    servers: Vec<ServerView>,
-    /// `memory` or `redis`.
-    store: &'static str,
-    /// The source where actions take effect.
-    target: String,
-    is_fleet: bool,
-    /// `true` if this process follows the overrides on Redis.
-    follows_fleet: bool,
-    /// The reason why actions take effect in this process although it follows a fleet.
-    fleet_failure: Option<String>,
-    /// The overrides that change no limit.
-    problems: Vec<String>,
-    /// The global enforcement.
-    enforcement: Option<Attributed>,
-    /// The last changes, the latest first.
-    changes: Vec<ChangeView>,
-    limits: Vec<LimitView>,
-}
-
-#[derive(Serialize)]
-struct ServerView {
-    name: String,
-    failure: Option<String>,
-    advice: Option<&'static str>,
-    /// The start of the outage, in milliseconds since 1970.
-    since: Option<u64>,
-    failures: u32,
-}
-
-/// An override and its source.
-#[derive(Serialize)]
-struct Attributed {
-    /// The limit, that of a plan, or all of them.
-    limit: &'static str,
-    by: String,
-    what: Override,
-    /// The scope of actions that end it; none if it is ended where it is written.
-    scope: Option<Scope>,
-}
-
-impl Attributed {
-    fn all(overrides: &Overrides, limit: &'static str) -> impl Iterator<Item = Self> {
-        overrides.by_source(limit).into_iter().map(move |(source, what)| Self {
-            limit,
-            by: source.to_string(),
-            what,
-            scope: Scope::of(source),
-        })
-    }
-}
-
-#[derive(Serialize)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts, each a field of the JSON")]
-struct LimitView {
-    name: &'static str,
-    /// The limit of which this is a plan, or the same name.
-    limit: &'static str,
-    algorithm: &'static str,
-    /// The expressions of dynamic values, as written.
-    dynamic: &'static [&'static str],
-    cost: &'static str,
-    /// None if no function is registered.
-    key: Option<&'static [&'static str]>,
-    places: Vec<String>,
-    /// `true` if functions of this name have different limits.
-    is_in_conflict: bool,
-    counts_rejected: bool,
-    /// `true` if the log of a caller has one entry for each call, with its units.
-    is_weighted: bool,
-    /// `true` once a call of this process came without a caller.
-    shares_one_bucket: bool,
-    written: Option<PolicyView>,
-    now: Option<PolicyView>,
-    /// The reason why the override does not change the values.
-    fault: Option<String>,
-    enforcement: Enforcement,
-    enforced_by: String,
-    overrides: Vec<Attributed>,
-}
-
-/// The counts of a limit that are of the present, and no sum of samples.
-#[derive(Serialize)]
-pub(super) struct CountsView {
-    /// The calls of this process that wait in line.
-    waiting: u64,
-    /// The permits that calls of this process hold.
-    held: u64,
-    /// The calls that were refused within the last minute, ten minutes and hour.
-    refused: [u64; 3],
-    /// The calls that were refused since the start, by the reason in words.
-    refused_by: Vec<(String, u64)>,
-    /// The callers that were refused within the last minute, as far as they are known.
-    at_limit: usize,
-    candidate: Option<CandidateView>,
-}
-
-/// The answers that the candidate of a limit would have given in this process.
-#[derive(Serialize)]
-struct CandidateView {
-    /// In milliseconds since 1970.
-    since: u64,
-    calls: u64,
-    refused: u64,
-    newly_refused: u64,
-    newly_admitted: u64,
-    callers: u64,
-    refused_callers: u64,
-}
-
-impl From<&CandidateStats> for CandidateView {
-    fn from(stats: &CandidateStats) -> Self {
-        Self {
-            since: millis(stats.since),
-            calls: stats.calls,
-            refused: stats.refused,
-            newly_refused: stats.newly_refused,
-            newly_admitted: stats.newly_admitted,
-            callers: stats.callers,
-            refused_callers: stats.refused_callers,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct PolicyView {
-    tiers: Vec<TierView>,
-    burst: Option<u32>,
-    /// The calls of one caller that may be in flight at one time.
-    concurrency: Option<u32>,
-    /// The time for which a process takes units ahead, in milliseconds.
-    lease: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct TierView {
-    /// In milliseconds, with fractions.
-    period: f64,
-    threshold: u32,
-}
-
-impl PolicyView {
-    fn new(policy: &Policy) -> Self {
-        let millis = |length: Duration| length.as_secs_f64() * 1e3;
-        let tier =
-            |tier: &Tier| TierView { period: millis(tier.period()), threshold: tier.threshold() };
-        Self {
-            tiers: policy.tiers().iter().map(tier).collect(),
-            burst: policy.burst_size(),
-            concurrency: policy.max_concurrency(),
-            lease: policy.lease_length().map(millis),
-        }
-    }
-}
+use crate::{Dashboard, acting::Scope, actions::ALL_LIMITS, stream};
 
 /// A limit that a request names.
 pub(super) struct KnownLimit {
@@ -224,41 +61,53 @@ impl Dashboard {
         Some(KnownLimit { name, policy, is_dynamic: limit.policy().is_none(), values })
     }
 
-    pub(super) fn view(&self) -> LimitsView {
+    /// Returns the state of all limits and of their store, as the page shows it. Times are in milliseconds since 1970.
+    pub(super) fn view(&self) -> Value {
         let limiter = &self.limiter;
         let overrides = limiter.overrides();
         let conflicts: BTreeSet<_> = conflicts().iter().map(|(limit, _)| limit.name()).collect();
         let limits = limits();
         let limits =
             limits.iter().filter_map(|(name, limits)| self.limit(limits, conflicts.contains(name)));
-        let server = |server: ServerStatus| ServerView {
-            name: server.name().to_owned(),
-            failure: server.failure().map(|reason| reason.to_string()),
-            advice: server.failure().map(UnavailableReason::advice),
-            since: server.since().map(millis),
-            failures: server.failures(),
+        let server = |server: ServerStatus| {
+            json!({
+                "name": server.name(),
+                "failure": server.failure().map(|reason| reason.to_string()),
+                "advice": server.failure().map(UnavailableReason::advice),
+                // The start of the outage.
+                "since": server.since().map(millis),
+                "failures": server.failures(),
+            })
         };
         let target = target(overrides);
-        LimitsView {
-            process: stats::process_name(),
-            process_id: &stream::PROCESS,
-            version: limiter.version().map(str::to_owned),
-            started: millis(self.started),
-            servers: limiter.servers().into_iter().map(server).collect(),
-            store: if limiter.is_in_memory() { "memory" } else { "redis" },
-            target: target.to_string(),
-            is_fleet: target == OverrideSource::Redis,
-            follows_fleet: overrides.follows_redis(),
-            fleet_failure: overrides.redis_failure().map(|reason| reason.to_string()),
-            problems: overrides.problems().iter().map(ToString::to_string).collect(),
-            enforcement: Attributed::all(overrides, ALL_LIMITS).next(),
-            changes: self.changes(),
-            limits: limits.collect(),
-        }
+        json!({
+            "process": stats::process_name(),
+            // The number of the process, which actions carry.
+            "process_id": *stream::PROCESS,
+            "version": limiter.version(),
+            // The time from which calls are counted.
+            "started": millis(self.started),
+            "servers": limiter.servers().into_iter().map(server).collect::<Value>(),
+            "store": if limiter.is_in_memory() { "memory" } else { "redis" },
+            // The source where actions take effect.
+            "target": target.to_string(),
+            "is_fleet": target == OverrideSource::Redis,
+            // `true` if this process follows the overrides on Redis.
+            "follows_fleet": overrides.follows_redis(),
+            // The reason why actions take effect in this process although it follows a fleet.
+            "fleet_failure": overrides.redis_failure().map(|reason| reason.to_string()),
+            // The overrides that change no limit.
+            "problems": overrides.problems().iter().map(ToString::to_string).collect::<Value>(),
+            // The global enforcement.
+            "enforcement": in_sources(overrides, ALL_LIMITS).next().map(attributed),
+            // The last changes, the latest first.
+            "changes": self.changes(),
+            "limits": limits.collect::<Value>(),
+        })
     }
 
-    /// Returns the counts of all limits that were called.
-    pub(super) fn counts(&self) -> BTreeMap<&'static str, CountsView> {
+    /// Returns the counts of all limits that were called: those of the present, and no sums of samples.
+    pub(super) fn counts(&self) -> Value {
         let (limits, candidates) = (limits(), self.limiter.overrides().candidates());
         let view = |counts: PolicyStats| {
             let name = counts.name();
@@ -268,14 +117,19 @@ impl Dashboard {
             let of = |name| candidates.iter().find(|candidate| candidate.limit == name);
             let candidate = names.into_iter().flatten().find_map(of);
             let now = first.and_then(|first| self.effective(first).0);
-            let view = CountsView {
-                waiting: counts.waiting(),
-                held: counts.permits_held(),
-                refused: refused_within(&counts),
-                refused_by: refused_by(&counts, now.as_ref()),
-                at_limit: self.limiter.refused_callers(name, TimeWindow::Minute).len(),
-                candidate: candidate.map(CandidateView::from),
-            };
+            let view = json!({
+                // The calls of this process that wait in line.
+                "waiting": counts.waiting(),
+                // The permits that calls of this process hold.
+                "held": counts.permits_held(),
+                // The calls that were refused within the last minute, ten minutes and hour.
+                "refused": refused_within(&counts),
+                // The calls that were refused since the start, by the reason in words.
+                "refused_by": refused_by(&counts, now.as_ref()),
+                // The callers that were refused within the last minute, as far as they are known.
+                "at_limit": self.limiter.refused_callers(name, TimeWindow::Minute).len(),
+                "candidate": candidate.map(candidate_view),
+            });
             (name, view)
         };
         stats::snapshot().into_iter().map(view).collect()
@@ -287,45 +141,99 @@ impl Dashboard {
         let overrides = self.limiter.overrides();
         let Some(written) = limit.policy() else { return (None, None) };
         let names = [limit.name(), limit.declared().name()];
-        let what = names.into_iter().filter_map(|name| overrides.get(name)).find(has_numbers);
+        let mut of_names = names.into_iter().filter_map(|name| overrides.get(name));
+        let what = of_names.find(Override::has_numbers);
         match what.unwrap_or_default().preview(written) {
             Ok(policy) => (Some(policy), None),
             Err(error) => (Some(*written), Some(error.to_string())),
         }
     }
 
-    fn limit(&self, limits: &[RegisteredPolicy], is_in_conflict: bool) -> Option<LimitView> {
+    fn limit(&self, limits: &[RegisteredPolicy], is_in_conflict: bool) -> Option<Value> {
         let overrides = self.limiter.overrides();
         let first = limits.first()?;
         let (name, policy) = (first.name(), first.declared());
-        let written = first.policy().copied();
         let (now, fault) = self.effective(first);
-        let own: Vec<_> = Attributed::all(overrides, name)
-            .chain(Attributed::all(overrides, policy.name()).filter(|it| it.limit != name))
-            .collect();
+        let plan = (name != policy.name()).then(|| in_sources(overrides, name));
+        let own: Vec<_> =
+            plan.into_iter().flatten().chain(in_sources(overrides, policy.name())).collect();
         let (enforcement, enforced_by) =
             effective_enforcement(overrides.enforcement(), &own, first.is_dry_run());
         let functions = limits.iter().filter(|limit| !limit.is_by_hand());
-        Some(LimitView {
-            name,
-            limit: policy.name(),
-            algorithm: policy.algorithm().as_str(),
-            dynamic: first.dynamic_args(),
-            cost: first.cost(),
-            key: (!first.is_by_hand()).then(|| first.key()),
-            places: functions.map(|it| format!("{}:{}", it.file(), it.line())).collect(),
-            is_in_conflict,
-            counts_rejected: policy.counts_rejected(),
-            is_weighted: policy.is_weighted(),
-            shares_one_bucket: first.shares_one_bucket(),
-            written: written.as_ref().map(PolicyView::new),
-            now: now.as_ref().map(PolicyView::new),
-            fault,
-            enforcement,
-            enforced_by,
-            overrides: own,
-        })
+        let places = functions.map(|it| format!("{}:{}", it.file(), it.line()));
+        Some(json!({
+            "name": name,
+            // The limit of which this is a plan, or the same name.
+            "limit": policy.name(),
+            "algorithm": policy.algorithm().as_str(),
+            // The expressions of dynamic values, as written.
+            "dynamic": first.dynamic_args(),
+            "cost": first.cost(),
+            // None if no function is registered.
+            "key": (!first.is_by_hand()).then(|| first.key()),
+            "places": places.collect::<Value>(),
+            // `true` if functions of this name have different limits.
+            "is_in_conflict": is_in_conflict,
+            "counts_rejected": policy.counts_rejected(),
+            // `true` if the log of a caller has one entry for each call, with its units.
+            "is_weighted": policy.is_weighted(),
+            // `true` once a call of this process came without a caller.
+            "shares_one_bucket": first.shares_one_bucket(),
+            "written": first.policy().map(policy_view),
+            "now": now.as_ref().map(policy_view),
+            // The reason why the override does not change the values.
+            "fault": fault,
+            "enforcement": enforcement,
+            "enforced_by": enforced_by,
+            "overrides": own.into_iter().map(attributed).collect::<Value>(),
+        }))
     }
+}
+
+/// An override of a limit, of a plan or of all limits, and its source.
+type Attributed = (&'static str, OverrideSource, Override);
+
+fn in_sources(overrides: &Overrides, limit: &'static str) -> impl Iterator<Item = Attributed> {
+    overrides.by_source(limit).into_iter().map(move |(source, what)| (limit, source, what))
+}
+
+fn attributed((limit, source, what): Attributed) -> Value {
+    json!({
+        "limit": limit,
+        "by": source.to_string(),
+        "what": what,
+        // The scope of actions that end it; none if it is ended where it is written.
+        "scope": Scope::of(source),
+    })
+}
+
+/// Returns the answers that the candidate of a limit would have given in this process.
+fn candidate_view(stats: &CandidateStats) -> Value {
+    json!({
+        // In milliseconds since 1970.
+        "since": millis(stats.since),
+        "calls": stats.calls,
+        "refused": stats.refused,
+        "newly_refused": stats.newly_refused,
+        "newly_admitted": stats.newly_admitted,
+        "callers": stats.callers,
+        "refused_callers": stats.refused_callers,
+    })
+}
+
+/// Returns the values of a policy. Times are in milliseconds, with fractions.
+fn policy_view(policy: &Policy) -> Value {
+    let millis = |length: Duration| length.as_secs_f64() * 1e3;
+    let tier =
+        |tier: &Tier| json!({ "period": millis(tier.period()), "threshold": tier.threshold() });
+    json!({
+        "tiers": policy.tiers().iter().map(tier).collect::<Value>(),
+        "burst": policy.burst_size(),
+        // The calls of one caller that may be in flight at one time.
+        "concurrency": policy.max_concurrency(),
+        // The time for which a process takes units ahead.
+        "lease": policy.lease_length().map(millis),
+    })
 }
 
 fn refused_within(counts: &PolicyStats) -> [u64; 3] {
@@ -355,7 +263,7 @@ fn effective_enforcement(
     overrides: &[Attributed],
     is_dry_run: bool,
 ) -> (Enforcement, String) {
-    let own = overrides.iter().find_map(|it| Some((it.what.enforcement?, it.by.clone())));
+    let own = overrides.iter().find_map(|(_, by, what)| Some((what.enforcement?, by.to_string())));
     let (enforcement, by) = match own {
         Some(own) => own,
         None if is_dry_run => (Enforcement::DryRun, "code".to_owned()),
@@ -367,11 +275,6 @@ fn effective_enforcement(
         }
         _ => (enforcement, by),
     }
-}
-
-fn has_numbers(what: &Override) -> bool {
-    let numbers = [what.threshold, what.burst, what.concurrency];
-    what.period.is_some() || !what.tiers.is_empty() || numbers.iter().any(Option::is_some)
 }
 
 /// Returns a time in milliseconds since 1970.

@@ -1,83 +1,54 @@
 //! The callers of one limit that are refused most, for those who may act: names may be personal data.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::cmp::Reverse;
 
-use axum::{body::Bytes, extract::State, http::StatusCode, response::Response};
-use ratelimit_runtime::{Caller, FleetCaller, IntoCaller, RefusedCaller, stats::TimeWindow};
-use serde::{Deserialize, Serialize};
+use axum::http::StatusCode;
+use ratelimit_runtime::{Caller, FleetCaller, IntoCaller, stats::TimeWindow};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-use crate::{ActionError, Dashboard, actions, callers::CallerPart, json};
+use crate::{ActionError, Answer, Dashboard, acting::Action, actions, callers::CallerPart, reply};
 
 /// The number of callers that a list has at most.
 const LISTED: usize = 12;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RefusedRequest {
+pub(super) struct RefusedRequest {
     limit: String,
-    window: WindowName,
+    #[serde(with = "WindowName")]
+    window: TimeWindow,
     /// `true` for the callers that the whole fleet has refused.
     #[serde(default)]
     is_fleet: bool,
 }
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Deserialize)]
+#[serde(remote = "TimeWindow", rename_all = "snake_case")]
 enum WindowName {
     Minute,
     TenMinutes,
     Hour,
 }
 
-#[derive(Serialize)]
-struct RefusedView {
-    callers: Vec<RefusedCallerView>,
-    /// The number of callers that are known.
-    found: usize,
-}
-
-#[derive(Serialize)]
-struct RefusedCallerView {
-    name: Option<String>,
-    calls: u64,
-    at_most_wrong: u64,
-}
-
-impl RefusedCallerView {
-    fn of_process(it: &RefusedCaller) -> Self {
-        let (name, at_most_wrong) = (it.name().map(str::to_owned), it.at_most_wrong());
-        Self { name, calls: it.calls(), at_most_wrong }
-    }
-
-    fn of_fleet(it: &FleetCaller, window: TimeWindow) -> Self {
-        let calls = it.refused_within[window as usize];
-        Self { name: Some(it.name().to_owned()), calls, at_most_wrong: 0 }
-    }
-}
-
-pub(super) async fn list(
-    State(dashboard): State<Arc<Dashboard>>,
-    body: Bytes,
-) -> Result<Response, ActionError> {
-    let RefusedRequest { limit, window, is_fleet } = actions::parse(&body)?;
+pub(super) async fn list(action: Action<RefusedRequest>) -> Answer {
+    let Action { dashboard, body: RefusedRequest { limit, window, is_fleet }, .. } = action;
     let known = Dashboard::find(&limit).ok_or_else(actions::unknown)?;
-    let window = match window {
-        WindowName::Minute => TimeWindow::Minute,
-        WindowName::TenMinutes => TimeWindow::TenMinutes,
-        WindowName::Hour => TimeWindow::Hour,
-    };
-    let mut callers: Vec<_> = if is_fleet {
-        let refused = dashboard.refused_by_fleet(known.name).await?;
-        refused.iter().map(|it| RefusedCallerView::of_fleet(it, window)).collect()
+    // The name, the calls, and the number by which they may be too many.
+    let mut callers: Vec<(Option<String>, u64, u64)> = if is_fleet {
+        let refused = dashboard.refused_by_fleet(known.name).await?.into_iter();
+        let calls = |it: &FleetCaller| it.refused_within[window as usize];
+        refused.map(|it| (Some(it.name().to_owned()), calls(&it), 0)).collect()
     } else {
-        let refused = dashboard.limiter.refused_callers(known.name, window);
-        refused.iter().map(RefusedCallerView::of_process).collect()
+        let refused = dashboard.limiter.refused_callers(known.name, window).into_iter();
+        refused.map(|it| (it.name().map(str::to_owned), it.calls(), it.at_most_wrong())).collect()
     };
-    callers.retain(|it| it.calls > 0);
-    callers.sort_by_key(|it| Reverse(it.calls));
-    let found = callers.len();
-    callers.truncate(LISTED);
-    Ok(json(&RefusedView { callers, found }))
+    callers.retain(|(_, calls, _)| *calls > 0);
+    callers.sort_by_key(|(_, calls, _)| Reverse(*calls));
+    let listed = callers.iter().take(LISTED).map(|(name, calls, at_most_wrong)| {
+        json!({ "name": name, "calls": calls, "at_most_wrong": at_most_wrong })
+    });
+    Ok(reply(&json!({ "callers": listed.collect::<Value>(), "found": callers.len() })))
 }
 
 impl Dashboard {

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{SystemTime, UNIX_EPOCH},
+    time::SystemTime,
 };
 
 use ratelimit_runtime::{
@@ -12,6 +12,8 @@ use ratelimit_runtime::{
 };
 use serde::Serialize;
 use tokio::{sync::watch, time::Instant};
+
+use crate::limits::millis;
 
 /// The number of samples that are kept: five minutes.
 const MAX_SAMPLES: usize = 300;
@@ -100,8 +102,7 @@ impl Samples {
             return;
         }
         let number = self.latest.borrow().saturating_add(1);
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let at = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
+        let at = millis(SystemTime::now());
         let span = u64::try_from(span).unwrap_or(u64::MAX);
         if history.samples.len() == MAX_SAMPLES {
             history.samples.pop_front();

@@ -68,8 +68,7 @@ async fn feed(
     loop {
         latest.mark_unchanged();
         let mut events = Vec::new();
-        let view = serde_json::to_string(&dashboard.view()).unwrap_or_default();
-        let counts = serde_json::to_string(&dashboard.counts()).unwrap_or_default();
+        let (view, counts) = (dashboard.view().to_string(), dashboard.counts().to_string());
         for (sent, (name, now)) in sent.iter_mut().zip([("limits", view), ("counts", counts)]) {
             if now != *sent {
                 events.push(Event::default().event(name).retry(RETRY).data(&now));

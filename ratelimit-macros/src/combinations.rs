@@ -3,7 +3,7 @@
 //! Floor 4.
 
 use proc_macro2::Ident;
-use ratelimit_core::rules;
+use ratelimit_core::PolicyFault;
 
 use crate::{
     args::{ARGUMENTS, Argument},
@@ -40,7 +40,7 @@ pub(crate) fn validate(written: &[Ident], errors: &mut Errors) {
             && no_whole_window
             && let Some(second) = second(written, "concurrency", name)
         {
-            errors.at(second, rules::nothing_to_count(name));
+            errors.at(second, PolicyFault::NothingToCount { argument: name });
         }
         if let Some((needed, reason)) = needs
             && let Some(argument) = written.iter().find(|it| it == name && !is_written(needed))

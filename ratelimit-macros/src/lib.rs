@@ -21,6 +21,7 @@ mod function;
 mod grammar;
 mod limit;
 mod names;
+mod page;
 mod prologue;
 mod return_type;
 mod settle;
@@ -38,4 +39,14 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn rate_limit(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand::rate_limit(arguments.into(), &item.into()).into()
+}
+
+/// Returns a page of the runtime's documentation, by its path in that crate, for an attribute `doc`.
+#[doc(hidden)]
+#[proc_macro]
+pub fn page(path: TokenStream) -> TokenStream {
+    let folder = std::env::var("CARGO_MANIFEST_DIR").expect("cargo names the folder");
+    let path = format!("{folder}/{}", path.to_string().trim_matches('"'));
+    let page = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    proc_macro::TokenTree::from(proc_macro::Literal::string(&page::for_rustdoc(&page))).into()
 }

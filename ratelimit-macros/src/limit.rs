@@ -203,19 +203,19 @@ impl LimitSpec {
         }
         for argument in ["max_wait", "count_rejected"] {
             if let Some(second) = combinations::second(written, "leave", argument) {
-                errors.at(second, rules::leave_violation(argument));
+                errors.at(second, PolicyFault::LeaveWith { argument });
             }
         }
         for argument in ["max_wait", "request_id", "leave"] {
             if let Some(second) = combinations::second(written, "block", argument) {
-                errors.at(second, rules::block_violation(argument));
+                errors.at(second, PolicyFault::BlockWith { argument });
             }
         }
         if self.algorithm == Algorithm::CalendarWindow
             && differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT)
             && let Some(second) = combinations::second(written, "algorithm", "max_wait")
         {
-            errors.at(second, rules::calendar_violation("max_wait"));
+            errors.at(second, PolicyFault::CalendarWith { argument: "max_wait" });
         }
         let cost = self.cost.as_ref();
         if let Some(policy) = &mut self.policy {
@@ -246,7 +246,7 @@ impl LimitSpec {
             if (argument != "max_wait" || waits)
                 && let Some(second) = combinations::second(written, "lease", argument)
             {
-                errors.at(second, rules::needs_the_store(argument));
+                errors.at(second, PolicyFault::LeaseWith { argument });
             }
         }
         if self.request_id.is_some()

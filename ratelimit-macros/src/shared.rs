@@ -56,7 +56,7 @@ impl SharedPolicy {
         if self.has_plans {
             return quote_spanned!(path.span()=> &#path);
         }
-        quote_spanned!(path.span()=> #private::shared_policy(&#path))
+        quote_spanned!(path.span()=> #private::shared_policy(#private::one_policy(&#path)))
     }
 
     /// Returns the constructor of a callsite.

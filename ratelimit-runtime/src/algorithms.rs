@@ -82,7 +82,8 @@ impl State {
     /// Takes units under a valid policy of one tier that no override changes, or refuses one. Most calls are
     /// decided here, with the same outcome and the same state as by [`decide`](Self::decide). Returns nothing
     /// for a call that needs that one, or for a state of another kind: nothing has changed then. An admission that
-    /// nobody `reads` has only the time for which it counts. Each algorithm is a function of its own, which saves
+    /// nobody `reads` has only the time for which it counts. The state `expires` at a time by which a log knows its
+    /// longest period. Each algorithm is a function of its own, which saves
     /// no more registers than it uses.
     #[inline]
     pub(crate) fn take_units(
@@ -91,10 +92,11 @@ impl State {
         policy: &Policy,
         units: u32,
         reads: bool,
+        expires: Timestamp,
     ) -> Option<PlainOutcome> {
         match (policy.state(), self) {
             (StateKind::SlidingWindow, Self::SlidingWindow(Log::Plain(stamps))) if units == 1 => {
-                stamps.take_one(now, policy, reads)
+                stamps.take_one(now, policy, reads, expires)
             }
             (StateKind::SlidingCounter, Self::SlidingCounter(one)) => {
                 one.take_units(now, policy, units, reads)
@@ -211,6 +213,12 @@ impl State {
             Self::Line(_) => Some(self.settle_in_line(now, settle)),
         };
         lasts.unwrap_or_default()
+    }
+
+    /// Returns the time of the newest unit of a log that has only their times.
+    #[inline]
+    pub(crate) fn newest_unit(&self) -> Option<Timestamp> {
+        if let Self::SlidingWindow(log) = self { log.newest() } else { None }
     }
 
     /// Returns `true` if the state has the charge of a place, or its turn has come.

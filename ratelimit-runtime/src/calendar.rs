@@ -14,7 +14,8 @@ use ratelimit_core::CalendarUnit;
 /// the end of that.
 pub(crate) type Windows = [u64; 4];
 
-/// A time zone, by its number in this process: a charge carries two bytes instead of a text.
+/// A time zone, by its number in this process: a charge carries two bytes instead of a text, with which a call that
+/// returns its decision takes up to 6 % more instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Zone(NonZeroU16);
 

@@ -59,12 +59,6 @@ pub(crate) struct Resolved {
     pub(crate) counters: &'static LimitCounters,
 }
 
-impl Resolved {
-    fn new(policy: Policy, is_default_method: bool) -> Self {
-        Self { policy, is_default_method, counters: telemetry::counters_of(&policy) }
-    }
-}
-
 impl Callsite {
     /// Creates the callsite of the function whose body declares the function `_here`. It is a static, so that a
     /// panic is a compile error.
@@ -124,12 +118,13 @@ impl Callsite {
     }
 
     fn resolve(&self, self_type: Option<&str>) -> Resolved {
-        if !self.policy.name().is_empty() {
-            return Resolved::new(self.policy, false);
+        let (mut policy, mut is_default_method) = (self.policy, false);
+        if policy.name().is_empty() {
+            policy = policy.named(name::of(self));
+            is_default_method =
+                self_type.is_some_and(|it| self::is_default_method(&self.path(), it));
         }
-        let is_default_method =
-            self_type.is_some_and(|self_type| is_default_method(&self.path(), self_type));
-        Resolved::new(self.policy.named(name::of(self)), is_default_method)
+        Resolved { policy, is_default_method, counters: telemetry::counters_of(&policy) }
     }
 
     /// Returns `true` if this is a limit of the function with this type.

@@ -232,7 +232,7 @@ impl fmt::Display for Exceeded {
             "rate limit `{}` exceeded: at most {} per {}, retry after {:?}",
             self.policy,
             self.threshold(),
-            self.period.as_period(),
+            self.flags.period_text(self.period),
             ceil_to_millis(self.retry_after()),
         )
     }
@@ -248,6 +248,8 @@ fn ceil_to_millis(wait: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use ratelimit_core::CalendarUnit;
+
     use super::*;
     use crate::Policy;
 
@@ -257,12 +259,10 @@ mod tests {
         assert_eq!((size_of::<Exceeded>(), size_of::<Result<(), RateLimitError>>()), (56, 56));
     }
 
-    #[test]
-    fn a_wait_is_rounded_up_in_messages() {
-        let policy = Policy::sliding_window("reply", Duration::from_secs(60), 5);
+    fn refused(policy: &Policy) -> String {
         let exceeded = Exceeded {
             policy: policy.name(),
-            period: Micros::new(60_000_000),
+            period: policy.tiers()[0].micros(),
             retry_after: Micros::new(1_500_001),
             reset_after: Micros::new(60_000_000),
             threshold: 5,
@@ -270,9 +270,22 @@ mod tests {
             quota: 5,
             flags: policy.flags(),
         };
+        exceeded.to_string()
+    }
+
+    #[test]
+    fn a_wait_is_rounded_up_in_messages() {
         assert_eq!(
-            exceeded.to_string(),
+            refused(&Policy::sliding_window("reply", Duration::from_secs(60), 5)),
             "rate limit `reply` exceeded: at most 5 per 60s, retry after 1.501s"
+        );
+    }
+
+    #[test]
+    fn messages_name_the_window_of_the_calendar_and_not_its_nominal_length() {
+        assert_eq!(
+            refused(&Policy::calendar_window("bill", CalendarUnit::Month, 5)),
+            "rate limit `bill` exceeded: at most 5 per month, retry after 1.501s"
         );
     }
 }

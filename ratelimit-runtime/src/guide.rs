@@ -1,121 +1,43 @@
-//! The guide: one page for each task.
-//!
-//! [`tutorial`]: tutorial
-//! [`choosing`]: choosing
-//! [`cookbook`]: cookbook
-//! [`callers`]: callers
-//! [`layers`]: layers
-//! [`clients`]: clients
-//! [`metering`]: metering
-//! [`waiting`]: waiting
-//! [`testing`]: testing
-//! [`production`]: production
-//! [`operating`]: operating
-//! [`overrides`]: overrides
-//! [`troubleshooting`]: troubleshooting
-//! [`redis`]: redis
-//! [`failures`]: failures
-//! [`capacity`]: capacity
-//! [`pipeline`]: pipeline
-//! [`design`]: design
-//! [`comparison`]: comparison
-//! [`migration`]: migration
-//!
 //! <!--
-#![doc = include_str!("guide/README.md")]
-
-// Floor 9: imports nothing, and nothing imports it.
+#![doc = ratelimit_macros::page!("src/guide/README.md")]
 
 #[cfg(test)]
 mod tests;
 
-#[cfg_attr(feature = "axum", doc = include_str!("guide/tutorial.md"))]
-#[cfg_attr(
-    not(feature = "axum"),
-    doc = "Rendered with the feature `axum`: `cargo doc --all-features`."
-)]
-pub mod tutorial {}
+/// Declares the pages. A page whose examples need features is rendered if they are on.
+macro_rules! pages {
+    ($($name:ident: $file:literal $(if $($feature:literal)+)?;)+) => {$(
+        #[cfg_attr(all($($(feature = $feature),+)?), doc = ratelimit_macros::page!($file))]
+        #[cfg_attr(
+            not(all($($(feature = $feature),+)?)),
+            doc = concat!("Rendered with the features", $($(" `", $feature, "`",)+)? ": in a clone, `cargo doc -p ratelimit-runtime --all-features`.")
+        )]
+        pub mod $name {}
+    )+};
+}
 
-#[doc = include_str!("guide/choosing.md")]
-pub mod choosing {}
-
-#[cfg_attr(all(feature = "axum", feature = "overrides"), doc = include_str!("guide/cookbook.md"))]
-#[cfg_attr(
-    not(all(feature = "axum", feature = "overrides")),
-    doc = "Rendered with the features `axum` and `overrides`: `cargo doc --all-features`."
-)]
-pub mod cookbook {}
-
-#[doc = include_str!("guide/callers.md")]
-pub mod callers {}
-
-#[cfg_attr(all(feature = "actix", feature = "axum", feature = "tonic"), doc = include_str!("guide/layers.md"))]
-#[cfg_attr(
-    not(all(feature = "actix", feature = "axum", feature = "tonic")),
-    doc = "Rendered with the features `actix`, `axum` and `tonic`: `cargo doc --all-features`."
-)]
-pub mod layers {}
-
-#[cfg_attr(feature = "web", doc = include_str!("guide/clients.md"))]
-#[cfg_attr(
-    not(feature = "web"),
-    doc = "Rendered with the feature `web`: `cargo doc --all-features`."
-)]
-pub mod clients {}
-
-#[doc = include_str!("guide/metering.md")]
-pub mod metering {}
-
-#[doc = include_str!("guide/waiting.md")]
-pub mod waiting {}
-
-#[cfg_attr(feature = "testing", doc = include_str!("guide/testing.md"))]
-#[cfg_attr(
-    not(feature = "testing"),
-    doc = "Rendered with the feature `testing`: `cargo doc --all-features`."
-)]
-pub mod testing {}
-
-#[doc = include_str!("guide/production.md")]
-pub mod production {}
-
-#[doc = include_str!("guide/operating.md")]
-pub mod operating {}
-
-#[cfg_attr(feature = "overrides", doc = include_str!("guide/overrides.md"))]
-#[cfg_attr(
-    not(feature = "overrides"),
-    doc = "Rendered with the feature `overrides`: `cargo doc --all-features`."
-)]
-pub mod overrides {}
-
-#[doc = include_str!("guide/troubleshooting.md")]
-pub mod troubleshooting {}
-
-#[doc = include_str!("guide/redis.md")]
-pub mod redis {}
-
-#[doc = include_str!("guide/failures.md")]
-pub mod failures {}
-
-#[doc = include_str!("guide/capacity.md")]
-pub mod capacity {}
-
-#[doc = include_str!("guide/pipeline.md")]
-pub mod pipeline {}
-
-#[doc = include_str!("guide/design.md")]
-pub mod design {}
-
-#[doc = include_str!("guide/comparison.md")]
-pub mod comparison {}
-
-#[cfg_attr(all(feature = "actix", feature = "axum"), doc = include_str!("guide/migration.md"))]
-#[cfg_attr(
-    not(all(feature = "actix", feature = "axum")),
-    doc = "Rendered with the features `actix` and `axum`: `cargo doc --all-features`."
-)]
-pub mod migration {}
+pages! {
+    tutorial: "src/guide/tutorial.md" if "axum";
+    choosing: "src/guide/choosing.md";
+    cookbook: "src/guide/cookbook.md" if "axum" "overrides";
+    callers: "src/guide/callers.md";
+    layers: "src/guide/layers.md" if "actix" "axum" "tonic";
+    clients: "src/guide/clients.md" if "web";
+    metering: "src/guide/metering.md";
+    waiting: "src/guide/waiting.md";
+    testing: "src/guide/testing.md" if "testing";
+    production: "src/guide/production.md";
+    operating: "src/guide/operating.md";
+    overrides: "src/guide/overrides.md" if "overrides";
+    troubleshooting: "src/guide/troubleshooting.md";
+    redis: "src/guide/redis.md";
+    failures: "src/guide/failures.md";
+    capacity: "src/guide/capacity.md";
+    pipeline: "src/guide/pipeline.md";
+    design: "src/guide/design.md";
+    comparison: "src/guide/comparison.md";
+    migration: "src/guide/migration.md" if "actix" "axum";
+}
 
 // Runs its examples, as those of the English README are run.
 #[cfg(all(doctest, feature = "axum"))]

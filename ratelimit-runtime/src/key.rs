@@ -57,7 +57,7 @@ impl<'a> KeyRef<'a> {
 }
 
 /// The text under which a store counts one caller's calls under one policy.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     text: SmallVec<[u8; 128]>,
     state: StateKind,

@@ -52,6 +52,7 @@ mod error;
 mod follow;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+#[cfg(any(doc, test))]
 pub mod guide;
 mod key;
 mod limiter;
@@ -116,7 +117,8 @@ pub use overrides::{
 pub use overrides::{FleetCaller, FleetError, FleetLimit, FleetProcess, FleetStatus};
 pub use policy::{InvalidPolicy, Plans, Policy, QuotaUnit, Tier, TooLarge};
 pub use ratelimit_core::{Algorithm, CalendarUnit, MAX_TIERS};
-#[doc = include_str!("attribute.md")]
+#[cfg_attr(doc, doc = ratelimit_macros::page!("src/attribute.md"))]
+#[cfg_attr(not(doc), doc = include_str!("attribute.md"))]
 pub use ratelimit_macros::rate_limit;
 pub use registry::{
     ChangeKind, LimitChange, LimitList, PublishedLimit, PublishedTier, RegisteredPolicy, conflicts,

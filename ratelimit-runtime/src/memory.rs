@@ -191,7 +191,7 @@ impl MemoryStore {
         if let Some(outcome) = table.decide_permit(&lookup, request) {
             return Ok(outcome);
         }
-        if let Some(entry) = table.find_mut(&lookup)
+        if let Some(entry) = table.find_mut(&lookup, now)
             && let Some(outcome) = entry.decide_in_place(now, request)
         {
             table.take_permit(&lookup, request, outcome);
@@ -229,7 +229,7 @@ impl MemoryStore {
             if let Some(outcome) = table.decide_permit(lookup, request) {
                 return Ok(outcome);
             }
-            let decided = match table.find_mut(lookup) {
+            let decided = match table.find_mut(lookup, now) {
                 Some(entry) => {
                     let decided = self.decide_known_key(entry, now, lookup.key, request);
                     if let Ok((outcome, ..)) = decided {
@@ -295,7 +295,8 @@ impl MemoryStore {
         let caller = StoredCaller::new(lookup.key.caller);
         let growth = state.growth(now, request);
         let more = Usage { keys: 1, bytes: KEY_BYTES + caller.heap_bytes() + growth };
-        let evicted = table.evict_some(now, &self.hasher);
+        let forgotten = table.remove(lookup, &self.hasher);
+        let evicted = table.evict_some(now, &self.hasher, forgotten);
         let mut budget = self.budget.lock();
         budget.release_all(&evicted);
         let name = budget.take_key(lookup.key.name.text(), more);
@@ -305,7 +306,7 @@ impl MemoryStore {
             report_keys(Usage::default(), evicted.total());
             return Err(more);
         };
-        let mut entry = Entry { caller, name, expires: Timestamp::default(), state };
+        let mut entry = Entry { caller, name, expires: now, state };
         let outcome = entry.decide(now, request);
         table.take_permit(lookup, request, outcome);
         let taken = Usage { keys: 1, bytes: entry.bytes() };

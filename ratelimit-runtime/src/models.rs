@@ -71,11 +71,17 @@ impl<M> Explored for M where
 {
 }
 
-/// Explores all sequences of so many steps, and prints the number of states for the table in `guide/failures.md`.
+/// Explores all sequences of so many steps, and compares the number of states with the table in `guide/failures.md`.
 pub(crate) fn assert_holds(name: &str, steps: usize, model: impl Explored) {
     let checked = model.checker().target_max_depth(steps).spawn_bfs().join();
-    println!("model of {name}: {} states in {steps} steps", checked.unique_state_count());
     checked.assert_properties();
+    let states = checked.unique_state_count();
+    println!("model of {name}: {states} states in {steps} steps");
+    let page = include_str!("guide/failures.md");
+    let row = page.lines().find(|line| line.starts_with(&format!("| {name}")));
+    let (thousands, rest) = (states / 1_000, states % 1_000);
+    let end = format!(" | {steps} | {thousands} {rest:03} |");
+    assert!(row.is_some_and(|row| row.ends_with(&end)), "the table has not{end} for {name}");
 }
 
 /// Explores until this invariant fails, and fails if it does not within so many steps.

@@ -49,14 +49,11 @@ pub use self::{
     source::OverrideSource,
 };
 use self::{
-    callers::{ALL_LIMITS, Identities},
-    filter::NameFilter,
-    history::History,
-    problem::Problems,
-    snapshot::Snapshot,
+    callers::Identities, filter::NameFilter, history::History, layer::ALL_LIMITS,
+    problem::Problems, snapshot::Snapshot,
 };
 pub(crate) use self::{candidate::Candidate, effective::Effective, error::Fault, layer::Layer};
-use crate::{key::Caller, policy::Policy};
+use crate::{key::Caller, policy::Policy, registry};
 
 /// The overrides of a limiter: policies and enforcement that replace those in the source while the
 /// program runs.
@@ -113,6 +110,7 @@ struct Shared {
     /// The limits that the snapshot overrides. Each call reads this.
     filter: NameFilter,
     snapshot: ArcSwap<Snapshot>,
+    identities: Arc<Identities>,
     /// Held during a change, which builds the next snapshot from the current one.
     changing: Mutex<()>,
     /// The number of changes; wakes waiting calls.
@@ -126,8 +124,9 @@ struct Shared {
 
 impl Shared {
     fn new(secret: Option<Box<str>>) -> Self {
-        let snapshot = ArcSwap::from_pointee(Snapshot::new(Identities::new(secret)));
-        Self { snapshot, ..Self::default() }
+        let identities = Arc::new(Identities::new(secret));
+        let snapshot = ArcSwap::from_pointee(Snapshot::new(Arc::clone(&identities)));
+        Self { snapshot, identities, ..Self::default() }
     }
 }
 
@@ -184,6 +183,17 @@ impl Overrides {
         }
     }
 
+    /// Returns the signed override, if the policies of all callsites obey the rules under it.
+    fn validated(
+        &self,
+        limit: &str,
+        caller: Option<&str>,
+        what: Override,
+    ) -> Result<Override, OverrideError> {
+        validate::against(&registry::policies(), limit, caller, &what)?;
+        Ok(self.signed(what))
+    }
+
     /// Overrides the limit of this name in this process, in place of an earlier `set`. Under the name `*` it is
     /// the [global enforcement](Self::enforce), which may have an end.
     ///
@@ -195,8 +205,7 @@ impl Overrides {
     /// [`OverrideError`] if the policy of a callsite of this name would break a rule. The earlier
     /// override stays in effect.
     pub fn set(&self, name: &str, what: Override) -> Result<(), OverrideError> {
-        validate::named(name, &what)?;
-        let what = self.signed(what);
+        let what = self.validated(name, None, what)?;
         self.change(self.own_source(), |layer| layer.set(name, None, Some(what)));
         Ok(())
     }
@@ -333,7 +342,7 @@ impl Overrides {
     /// Parses a document.
     #[cfg(feature = "overrides")]
     pub(crate) fn parse(&self, text: &str) -> Result<Layer, OverrideError> {
-        Ok(document::parse(text, self.shared.snapshot.load().identities())?)
+        Ok(document::parse(text, &self.shared.identities)?)
     }
 
     /// Replaces all overrides of a source.
@@ -364,7 +373,7 @@ impl Overrides {
         // keeps the filters of two changes in the order of their snapshots.
         shared.filter.replace(&next.names());
         let layers = (&**before.layer(source), &**next.layer(source));
-        shared.history.record(source, self.operator.as_ref(), layers, next.identities());
+        shared.history.record(source, self.operator.as_ref(), layers, &shared.identities);
         drop(changing);
         // Outside the lock: subscribers of events may have limits themselves.
         shared.changes.send_modify(|changes| *changes += 1);

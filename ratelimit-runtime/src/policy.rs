@@ -10,7 +10,6 @@ mod flags;
 mod invalid;
 mod lease;
 mod leave;
-mod millis;
 mod name;
 pub(crate) mod plans;
 #[cfg(test)]
@@ -23,9 +22,11 @@ mod weighted;
 
 use std::time::Duration;
 
-use ratelimit_core::{Algorithm, MAX_TIERS, rules};
+use ratelimit_core::{
+    Algorithm, MAX_TIERS,
+    rules::{self, MAX_BLOCKS},
+};
 
-use self::millis::Millis;
 pub(crate) use self::{
     flags::Flags, name::PolicyName, tier::BucketRate, validation::CallFault, weighted::StateKind,
 };
@@ -53,6 +54,7 @@ use crate::time::Micros;
 /// assert_eq!(MAIL.tiers().len(), 2);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use]
 pub struct Policy {
     name: PolicyName,
     state: StateKind,
@@ -63,8 +65,13 @@ pub struct Policy {
     count: u8,
     burst: Option<u32>,
     concurrency: Option<u32>,
-    concurrency_timeout: Millis,
-    lease: Millis,
+    concurrency_timeout: Option<Micros>,
+    lease: Option<Micros>,
+    /// The share in percent that calls leave of a bucket.
+    share: u8,
+    blocks: [Micros; MAX_BLOCKS],
+    /// The number of these lengths. Of further ones, one is counted, so that `validate` fails.
+    block_count: usize,
     zone: Option<&'static str>,
     flags: Flags,
 }
@@ -74,7 +81,6 @@ impl Policy {
     /// ([`Algorithm::SlidingWindow`]).
     ///
     /// Policies of one name and one algorithm share their callers' counts.
-    #[must_use]
     pub const fn sliding_window(name: &'static str, period: Duration, threshold: u32) -> Self {
         Self::new(name, Algorithm::SlidingWindow, period, threshold)
     }
@@ -89,7 +95,6 @@ impl Policy {
     ///     Policy::sliding_counter("search", Duration::from_secs(60), 1_000_000);
     /// assert!(SEARCH.validate().is_ok());
     /// ```
-    #[must_use]
     pub const fn sliding_counter(name: &'static str, period: Duration, threshold: u32) -> Self {
         Self::new(name, Algorithm::SlidingCounter, period, threshold)
     }
@@ -103,7 +108,6 @@ impl Policy {
     /// const SMS: Policy = Policy::fixed_window("sms", Duration::from_secs(24 * 60 * 60), 10);
     /// assert!(SMS.validate().is_ok());
     /// ```
-    #[must_use]
     pub const fn fixed_window(name: &'static str, period: Duration, threshold: u32) -> Self {
         Self::new(name, Algorithm::FixedWindow, period, threshold)
     }
@@ -118,7 +122,6 @@ impl Policy {
     /// const PACED: Policy = Policy::token_bucket("paced", Duration::from_secs(1), 10).burst(1);
     /// assert!(PACED.validate().is_ok());
     /// ```
-    #[must_use]
     pub const fn token_bucket(name: &'static str, period: Duration, threshold: u32) -> Self {
         Self::new(name, Algorithm::TokenBucket, period, threshold)
     }
@@ -133,7 +136,6 @@ impl Policy {
     ///     assert_eq!(policy.algorithm(), *algorithm);
     /// }
     /// ```
-    #[must_use]
     pub const fn new(
         name: &'static str,
         algorithm: Algorithm,
@@ -153,8 +155,11 @@ impl Policy {
             count: 0,
             burst: None,
             concurrency: None,
-            concurrency_timeout: Millis::UNSET,
-            lease: Millis::UNSET,
+            concurrency_timeout: None,
+            lease: None,
+            share: 0,
+            blocks: [Micros::ZERO; MAX_BLOCKS],
+            block_count: 0,
             zone: None,
             flags: Flags::of(algorithm),
         }
@@ -164,10 +169,9 @@ impl Policy {
     ///
     /// Each tier of a [`token_bucket`](Self::token_bucket) is a bucket of its own, of `threshold`
     /// tokens.
-    #[must_use]
     pub const fn tier(mut self, period: Duration, threshold: u32) -> Self {
         let count = self.count as usize;
-        if count < if self.has_block() { block::ROOM } else { MAX_TIERS } {
+        if count < MAX_TIERS {
             let tier = Tier::new(period, threshold);
             self.tiers[count] = tier;
             if self.longest_period.get() < tier.micros().get() {
@@ -186,7 +190,6 @@ impl Policy {
     /// Sets the size of a [`token_bucket`](Self::token_bucket), in tokens; the threshold by
     /// default. A caller can take this many tokens at once after a pause. A burst is invalid with
     /// several tiers, and with other algorithms.
-    #[must_use]
     pub const fn burst(mut self, burst: u32) -> Self {
         self.burst = Some(burst);
         self.checked()
@@ -211,7 +214,6 @@ impl Policy {
     ///     Policy::sliding_window("login", Duration::from_secs(60), 3).count_rejected();
     /// assert!(LOGIN.counts_rejected());
     /// ```
-    #[must_use]
     pub const fn count_rejected(mut self) -> Self {
         self.flags = self.flags.with(Flags::COUNT_REJECTED, true);
         self.checked()
@@ -226,10 +228,10 @@ impl Policy {
     /// Returns this policy with the flags of its validity as they are for its numbers.
     const fn checked(mut self) -> Self {
         let Tier { period, threshold, .. } = self.tiers[0];
-        let has_permits = matches!(self.concurrency, Some(1..)) && self.lease.is_unset();
+        let has_permits = matches!(self.concurrency, Some(1..)) && self.lease.is_none();
         let is_valid = self.count == 1
             && (self.concurrency.is_none() || has_permits && !self.is_calendar())
-            && self.concurrency_timeout.is_unset()
+            && self.concurrency_timeout.is_none()
             && (self.zone.is_none() || self.is_calendar())
             && !self.has_block()
             && rules::is_valid_alone(
@@ -238,11 +240,13 @@ impl Policy {
                 (period, threshold as u64),
                 self.burst,
                 self.counts_rejected(),
-                self.lease.micros(),
+                match self.lease {
+                    Some(lease) => Some(lease.get()),
+                    None => None,
+                },
             );
-        let is_simple = is_valid && self.state.is_plain() && self.concurrency.is_none();
-        let flags = self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::SIMPLE, is_simple);
-        let flags = flags.with(Flags::LEASED, !self.lease.is_unset());
+        let flags = self.flags.with(Flags::VALID_ALONE, is_valid);
+        let flags = flags.with(Flags::LEASED, self.lease.is_some());
         self.flags = flags.with(Flags::BLOCKS, self.has_block());
         self
     }
@@ -250,7 +254,7 @@ impl Policy {
     /// Returns `true` if there is one tier and nothing else, and no rule is broken.
     #[inline]
     pub(crate) const fn is_simple(&self) -> bool {
-        self.flags.has(Flags::SIMPLE)
+        self.is_valid_alone() && self.state.is_plain() && self.concurrency.is_none()
     }
 
     /// Returns `true` if there is one tier, and no rule is broken.
@@ -266,7 +270,6 @@ impl Policy {
     }
 
     /// Returns this policy under another name.
-    #[must_use]
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = PolicyName::new(name);
         self
@@ -275,7 +278,7 @@ impl Policy {
     /// Returns this policy with other tiers, at least one.
     pub(crate) fn with_tiers(self, tiers: &[Tier]) -> Self {
         let bare = Self {
-            tiers: self.tiers_without_windows(),
+            tiers: [Tier::NONE; MAX_TIERS],
             count: 0,
             longest_period: Micros::ZERO,
             largest_threshold: 0,
@@ -346,11 +349,12 @@ impl Policy {
     #[inline(never)]
     pub(crate) fn limits_as(&self, other: &Self) -> bool {
         let numbers = |it: &Self| (it.state, it.count, it.burst, it.counts_rejected());
-        let others = |it: &Self| (it.concurrency, it.concurrency_timeout, it.lease, it.zone);
+        let others = |it: &Self| (it.concurrency, it.concurrency_timeout, it.zone);
         numbers(self) == numbers(other)
+            && (self.lease, self.share) == (other.lease, other.share)
             && others(self) == others(other)
             && self.tiers() == other.tiers()
-            && self.block_lengths().eq(other.block_lengths())
+            && self.block_lengths() == other.block_lengths()
     }
 
     /// Returns the longest period of the tiers.
@@ -368,31 +372,13 @@ impl Policy {
         self.largest_threshold
     }
 
-    /// Returns the rate and size of this tier as a token bucket.
-    pub(crate) fn bucket(&self, tier: Tier) -> BucketRate {
-        tier.bucket(self.bucket_size(tier))
-    }
-
     /// Returns the units of this tier's full quota: the tokens of a full bucket without those that are left to
     /// others, or the threshold.
     #[inline]
     pub(crate) fn quota_of(&self, tier: Tier) -> u32 {
         match self.burst_of(tier) {
-            Some(burst) if self.lease == Millis::UNSET => burst,
             Some(burst) => burst - self.tokens_left(tier),
             None => tier.threshold(),
         }
-    }
-
-    /// Returns the tokens of a full bucket of this tier, if the policy has buckets.
-    #[inline]
-    pub(crate) fn burst_of(&self, tier: Tier) -> Option<u32> {
-        matches!(self.state, StateKind::TokenBucket).then(|| self.bucket_size(tier))
-    }
-
-    /// Returns the tokens of a full bucket of this tier, without regard to a lease.
-    #[inline]
-    pub(crate) fn written_bucket_size(&self, tier: Tier) -> u32 {
-        self.burst.unwrap_or(tier.threshold())
     }
 }

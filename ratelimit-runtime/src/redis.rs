@@ -24,13 +24,14 @@ mod exchange;
 mod failure;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod handle;
 mod hash;
 mod leases;
-mod managed;
 mod multiplexer;
 mod node;
 mod options;
 mod outbox;
+mod pending;
 mod permits;
 mod remote;
 mod resp;
@@ -106,7 +107,7 @@ impl RedisBackend {
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
-        Self::new(RedisClient::to_node(Node::from_connection(connection)), options)
+        Self::new(RedisClient::Single(Arc::new(Node::from_connection(connection))), options)
     }
 
     fn new(client: RedisClient, options: RedisOptions) -> Self {

@@ -21,6 +21,10 @@ use crate::{
     telemetry,
 };
 
+/// The message of tests that find no limit in their program.
+pub(crate) const NO_LIMIT: &str =
+    "this program has no limit; name the library that has them: `use shop as _;`";
+
 /// Returns the policies of all annotated functions of the program, of all its crates, sorted by name.
 ///
 /// A test that compares their lines notices each change of a limit:
@@ -75,8 +79,7 @@ pub fn policies() -> Vec<RegisteredPolicy> {
 /// ```
 #[must_use]
 pub fn policies_by_hand() -> Vec<RegisteredPolicy> {
-    let mut policies: Vec<_> =
-        by_hand::policies().into_iter().map(RegisteredPolicy::by_hand).collect();
+    let mut policies: Vec<_> = by_hand::policies().iter().map(RegisteredPolicy::by_hand).collect();
     policies.sort_by_key(RegisteredPolicy::name);
     policies.dedup_by_key(|policy| policy.name());
     policies
@@ -117,8 +120,8 @@ pub struct RegisteredPolicy {
 }
 
 impl RegisteredPolicy {
-    fn by_hand(policy: Policy) -> Self {
-        Self { site: None, policy }
+    fn by_hand(policy: &Policy) -> Self {
+        Self { site: None, policy: *policy }
     }
 
     /// Returns the policy of a function's limit, or those of its plans.
@@ -151,6 +154,11 @@ impl RegisteredPolicy {
         self.policy.shown_name().text()
     }
 
+    /// Returns `true` if this is the name of the limit with all its plans, or of this one of them.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        [self.name(), self.policy.name()].contains(&name)
+    }
+
     /// Returns the source file, with the path that was passed to the compiler; `""` for a policy that is
     /// checked by hand.
     #[must_use]
@@ -171,7 +179,6 @@ impl RegisteredPolicy {
     /// Returns the declared policy with these tiers, for values that come with each call:
     /// [`Limiter::usage`](crate::Limiter::usage) has an example. `burst` and `concurrency` that come with
     /// the call are set on the result.
-    #[must_use]
     pub fn with_tiers(&self, tiers: &[Tier]) -> Policy {
         self.policy.with_tiers(tiers)
     }
@@ -206,7 +213,6 @@ impl RegisteredPolicy {
     }
 
     /// Returns the policy as far as it is known without a call: a dynamic value is 0.
-    #[must_use]
     pub fn declared(&self) -> &Policy {
         &self.policy
     }
@@ -346,15 +352,15 @@ pub fn conflicts() -> Vec<(RegisteredPolicy, RegisteredPolicy)> {
     let policies = policies();
     let pairs = policies.windows(2).filter(|pair| pair[0].conflicts_with(&pair[1]));
     let mut pairs: Vec<_> = pairs.map(|pair| (pair[0].clone(), pair[1].clone())).collect();
-    pairs.extend(by_hand::policies().into_iter().filter_map(conflict_of));
+    pairs.extend(by_hand::policies().iter().filter_map(conflict_of));
     pairs
 }
 
 /// Returns the conflict of a policy that is checked by hand: with a function, or an earlier such policy.
-fn conflict_of(policy: Policy) -> Option<(RegisteredPolicy, RegisteredPolicy)> {
+fn conflict_of(policy: &Policy) -> Option<(RegisteredPolicy, RegisteredPolicy)> {
     let second = RegisteredPolicy::by_hand(policy);
-    let earlier = by_hand::policies().into_iter().take_while(|earlier| *earlier != policy);
-    let earlier = earlier.map(RegisteredPolicy::by_hand);
+    let earlier = by_hand::policies().into_iter().take_while(|earlier| earlier != policy);
+    let earlier = earlier.map(|policy| RegisteredPolicy::by_hand(&policy));
     let first = policies().into_iter().chain(earlier).find(|it| it.conflicts_with(&second))?;
     Some((first, second))
 }
@@ -362,7 +368,7 @@ fn conflict_of(policy: Policy) -> Option<(RegisteredPolicy, RegisteredPolicy)> {
 /// Logs the conflict of a new policy that is checked by hand.
 #[cold]
 pub(crate) fn warn_of_conflict(policy: &Policy) {
-    if let Some((first, second)) = conflict_of(*policy) {
+    if let Some((first, second)) = conflict_of(policy) {
         tracing::warn!(?first, ?second, "two limits of one name have different histories");
     }
 }

@@ -61,7 +61,7 @@ fn timestamp(at: Duration) -> Timestamp {
 /// An idle machine replays over a million calls a second under each algorithm, as
 /// `cargo bench -p ratelimit-benches --features calendar --bench replay` measures.
 ///
-/// It tells beforehand what a limit would do to the callers of an access log, and afterwards why a call was
+/// Beforehand it shows the effect of a limit on the callers of an access log, and afterwards why a call was
 /// refused: the record of a program's calls gives the decisions that it made. All is decided by one
 /// process; [`concurrency`](Policy::concurrency), waits and overrides are not replayed.
 ///

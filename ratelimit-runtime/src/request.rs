@@ -171,7 +171,7 @@ pub(crate) struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutcomeKind {
     Plain,
-    /// The call was refused because no permit was free. The numbers say nothing then, except `more`: the time after
+    /// The call was refused because no permit was free. The numbers have no meaning then, except `more`: the time after
     /// which a waiting call asks Redis again.
     Busy,
     /// The call was admitted before, under its request id, and took nothing now.

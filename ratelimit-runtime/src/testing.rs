@@ -1,4 +1,4 @@
-//! Tests of limits: a limiter for each test, refusals by plan, and assertions (feature `testing`).
+//! Tests of limits: a limiter for each test, staged refusals, and assertions (feature `testing`).
 //!
 //! Enable the feature for tests alone. A production build has none of it:
 //!
@@ -11,9 +11,9 @@
 //! | function | effect |
 //! |---|---|
 //! | [`isolated`] | gives the calls inside a future a limiter of their own |
-//! | [`refuse`], [`exhaust`], [`busy`], [`unavailable`] | plan the answer to all calls of a limit inside it |
-//! | [`refuse_for`], [`exhaust_for`], [`busy_for`], [`unavailable_for`] | plan the answer to one caller's calls |
-//! | [`restore`] | ends the plans of a limit |
+//! | [`refuse`], [`exhaust`], [`busy`], [`unavailable`] | stage a refusal of all calls of a limit inside it |
+//! | [`refuse_for`], [`exhaust_for`], [`busy_for`], [`unavailable_for`] | stage a refusal of one caller's calls |
+//! | [`restore`] | ends the staged refusals of a limit |
 //! | [`assert_limited`] | asserts that so many calls pass, and that the promised wait is exact |
 //! | [`assert_covered`], [`assert_covered_but`] | asserts that the tests of this process have seen each limit admit and refuse |
 //! | `at` | sets the time of the calendar, with the feature `calendar` |
@@ -26,6 +26,7 @@
 mod assertions;
 
 use std::{
+    borrow::Cow,
     process,
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -69,6 +70,43 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// }
 /// # }
 /// ```
+///
+/// # A served router
+///
+/// A server spawns a task for each connection: `isolated(axum::serve(..))` isolates no request. Let a layer of the test
+/// isolate each of them, and stage refusals there, before `next.run(request)`:
+///
+#[cfg_attr(feature = "axum", doc = "```")]
+#[cfg_attr(not(feature = "axum"), doc = "```ignore")]
+/// use axum::{Router, extract::Request, middleware::{Next, from_fn}, routing::get};
+/// use ratelimit_runtime::{Limiter, rate_limit, testing};
+///
+/// #[rate_limit(period = "1h", threshold = 1, key = "all")]
+/// async fn report() -> axum::response::Result<&'static str> {
+///     Ok("report")
+/// }
+///
+/// fn isolated(app: Router) -> Router {
+///     let limiter = Limiter::in_memory();
+///     app.layer(from_fn(move |request: Request, next: Next| {
+///         testing::isolated_with(limiter.clone(), next.run(request))
+///     }))
+/// }
+///
+/// # use axum::body::Body;
+/// # use tower_service::Service;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # for _ in 0..2 {
+/// # let mut app = isolated(Router::new().route("/", get(report)));
+/// # let mut status = async || {
+/// #     let answer = tokio::spawn(app.call(Request::new(Body::empty())));
+/// #     answer.await.unwrap().unwrap().status().as_u16()
+/// # };
+/// # assert_eq!([status().await, status().await], [200, 429]);
+/// # }
+/// # }
+/// ```
 pub fn isolated<F: Future>(future: F) -> impl Future<Output = F::Output> {
     isolated_with(Limiter::in_memory(), future)
 }
@@ -97,7 +135,8 @@ pub fn isolated_with<F: Future>(limiter: Limiter, future: F) -> impl Future<Outp
 }
 
 /// Refuses all calls of a limit inside [`isolated`], with this wait. The limit is a name, or a `&Policy` that
-/// is checked by hand. A limit of calls in flight alone is [`busy`].
+/// is checked by hand. With [`Plans`](crate::Plans), `api` is the limit with all its plans, and `api@pro` or
+/// `API.of("pro")` is one of them. A limit of calls in flight alone is [`busy`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -126,7 +165,7 @@ pub fn isolated_with<F: Future>(limiter: Limiter, future: F) -> impl Future<Outp
 /// Outside of [`isolated`], and for a name that no annotated function has.
 #[track_caller]
 pub fn refuse<'a>(limit: impl Into<LimitRef<'a>>, after: Duration) {
-    plan(limit.into(), None, PlannedRefusal::Exceeded(Some(after)));
+    stage(limit, None, PlannedRefusal::Exceeded(Some(after)));
 }
 
 /// Refuses the calls of one caller, as [`refuse`]. `caller` is the `key` of the call, or the caller of its
@@ -142,11 +181,7 @@ pub fn refuse_for<'a>(
     caller: impl IntoCaller<'a>,
     after: Duration,
 ) {
-    plan(
-        limit.into(),
-        Some(caller.into_caller().into_owned()),
-        PlannedRefusal::Exceeded(Some(after)),
-    );
+    stage(limit, Some(caller.into_caller()), PlannedRefusal::Exceeded(Some(after)));
 }
 
 /// Refuses all calls of a limit as if their quota was used up just now: the wait is the longest period.
@@ -156,7 +191,7 @@ pub fn refuse_for<'a>(
 /// As [`refuse`].
 #[track_caller]
 pub fn exhaust<'a>(limit: impl Into<LimitRef<'a>>) {
-    plan(limit.into(), None, PlannedRefusal::Exceeded(None));
+    stage(limit, None, PlannedRefusal::Exceeded(None));
 }
 
 /// Refuses the calls of one caller, as [`exhaust`].
@@ -166,7 +201,7 @@ pub fn exhaust<'a>(limit: impl Into<LimitRef<'a>>) {
 /// As [`refuse`].
 #[track_caller]
 pub fn exhaust_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'a>) {
-    plan(limit.into(), Some(caller.into_caller().into_owned()), PlannedRefusal::Exceeded(None));
+    stage(limit, Some(caller.into_caller()), PlannedRefusal::Exceeded(None));
 }
 
 /// Refuses all calls of a limit as if too many were in flight: [`RateLimitError::Busy`](crate::RateLimitError::Busy).
@@ -176,7 +211,7 @@ pub fn exhaust_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'
 /// As [`refuse`].
 #[track_caller]
 pub fn busy<'a>(limit: impl Into<LimitRef<'a>>) {
-    plan(limit.into(), None, PlannedRefusal::Busy);
+    stage(limit, None, PlannedRefusal::Busy);
 }
 
 /// Refuses the calls of one caller, as [`busy`].
@@ -186,7 +221,7 @@ pub fn busy<'a>(limit: impl Into<LimitRef<'a>>) {
 /// As [`refuse`].
 #[track_caller]
 pub fn busy_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'a>) {
-    plan(limit.into(), Some(caller.into_caller().into_owned()), PlannedRefusal::Busy);
+    stage(limit, Some(caller.into_caller()), PlannedRefusal::Busy);
 }
 
 /// Refuses all calls of a limit as if the store could not be reached under [`OnStoreError::Deny`]:
@@ -197,7 +232,7 @@ pub fn busy_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'a>)
 /// As [`refuse`].
 #[track_caller]
 pub fn unavailable<'a>(limit: impl Into<LimitRef<'a>>) {
-    plan(limit.into(), None, PlannedRefusal::Unavailable);
+    stage(limit, None, PlannedRefusal::Unavailable);
 }
 
 /// Refuses the calls of one caller, as [`unavailable`].
@@ -207,18 +242,18 @@ pub fn unavailable<'a>(limit: impl Into<LimitRef<'a>>) {
 /// As [`refuse`].
 #[track_caller]
 pub fn unavailable_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'a>) {
-    plan(limit.into(), Some(caller.into_caller().into_owned()), PlannedRefusal::Unavailable);
+    stage(limit, Some(caller.into_caller()), PlannedRefusal::Unavailable);
 }
 
-/// Ends all plans of a limit: the limiter decides its calls again.
+/// Ends the staged refusals of a limit, also those of single callers: the limiter decides its calls again.
 ///
 /// # Panics
 ///
 /// As [`refuse`].
 #[track_caller]
 pub fn restore<'a>(limit: impl Into<LimitRef<'a>>) {
-    let limit = name_of(limit.into());
-    change(|planned| planned.retain(|it| it.limit != limit));
+    let (limit, plan) = limit_and_plan(limit);
+    change(|planned| planned.retain(|it| it.limit != limit || plan.is_some() && it.plan != plan));
 }
 
 /// Sets the time of the calendar inside [`isolated`], for limits with
@@ -262,24 +297,29 @@ pub fn at(time: &str) {
 }
 
 #[track_caller]
-fn plan(limit: LimitRef<'_>, caller: Option<Caller>, refusal: PlannedRefusal) {
-    let limit = name_of(limit);
+fn stage<'a>(
+    limit: impl Into<LimitRef<'a>>,
+    caller: Option<Cow<'_, Caller>>,
+    refusal: PlannedRefusal,
+) {
+    let (limit, plan) = limit_and_plan(limit);
+    let caller = caller.map(Cow::into_owned);
     change(|planned| {
-        planned.retain(|it| it.limit != limit || it.caller != caller);
-        planned.push(PlannedAnswer { limit, caller, refusal });
+        planned.retain(|it| (it.limit, it.plan, &it.caller) != (limit, plan, &caller));
+        planned.push(PlannedAnswer { limit, plan, caller, refusal });
     });
 }
 
 #[track_caller]
-fn name_of(limit: LimitRef<'_>) -> &'static str {
-    limit.name().unwrap_or_else(|error| panic!("{error}"))
+fn limit_and_plan<'a>(limit: impl Into<LimitRef<'a>>) -> (&'static str, Option<&'static str>) {
+    limit.into().limit_and_plan().unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[track_caller]
 fn change(change: impl FnOnce(&mut Vec<PlannedAnswer>)) {
     change_planned(change).unwrap_or_else(|| {
         panic!(
-            "answers are planned inside `testing::isolated(..)`; a task that is spawned inside is outside: \
+            "refusals are staged inside `testing::isolated(..)`; a task that is spawned inside is outside: \
              wrap its future, too"
         )
     });

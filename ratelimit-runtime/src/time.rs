@@ -39,6 +39,13 @@ impl Micros {
         self.0
     }
 
+    /// Returns the whole milliseconds of a duration, rounded down. What does not fit is far beyond any maximum, also
+    /// when it saturates.
+    pub(crate) const fn whole_millis(duration: Duration) -> Self {
+        let seconds = duration.as_secs().saturating_mul(1_000_000);
+        Self(seconds.saturating_add(duration.subsec_millis() as u64 * 1_000))
+    }
+
     /// Returns the whole microseconds of a duration, rounded up.
     pub(crate) fn rounded_up(duration: Duration) -> Self {
         let fraction = u64::from(duration.subsec_nanos().div_ceil(1_000));

@@ -156,6 +156,12 @@ async fn values_that_come_with_a_call_are_passed_and_not_guessed() {
         unknown,
         "no annotated function has a limit named `used_serach`; `used_search` is one"
     );
+    let plans = limiter.usage("plans-api", 42).await.unwrap_err().to_string();
+    assert_eq!(
+        plans,
+        "rate limit `plans-api` has plans with other numbers; name one of `plans-api@free`, \
+         `plans-api@pro`"
+    );
 
     Search(()).report(&limiter, 7).await.unwrap();
     assert_eq!(limiter.usage("used_report", 7).await.unwrap().tiers()[0].used(), 1);

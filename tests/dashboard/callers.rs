@@ -80,6 +80,42 @@ async fn a_caller_above_a_lowered_limit_is_looked_up() {
 }
 
 #[tokio::test]
+async fn a_caller_is_shown_with_its_exemption_from_all_limits_beside_its_numbers_for_one() {
+    let server = RedisServer::start();
+    for limiter in [Limiter::in_memory(), server.limiter().await] {
+        let operator = Operator::of(&limiter).await;
+        let (overrides, alice) = (limiter.overrides(), caller!("acme", Some("alice")));
+        let parts = json!([{ "text": "acme" }, { "text": "alice" }]);
+        for (limit, what) in
+            [("greet", json!({ "threshold": 6 })), ("*", json!({ "enforcement": "off" }))]
+        {
+            let exception =
+                json!({ "limit": limit, "caller": parts, "what": what, "scope": "process" });
+            let (status, told) = operator.act("exception", exception).await;
+            assert_eq!(status, 200, "{told}");
+        }
+        for _ in 0..9 {
+            greet(&limiter, "acme", Some("alice")).await.unwrap();
+        }
+        let question = json!({ "limit": "greet", "caller": parts });
+        let (_, told) = operator.act("caller", question.clone()).await;
+        assert_eq!(
+            (&told["threshold"], &told["enforcement"]),
+            (&json!(6), &json!("off")),
+            "{told}"
+        );
+        let (_, listed) =
+            operator.act("exceptions", json!({ "limit": "greet", "find": "alice" })).await;
+        let limits: Vec<_> =
+            listed["callers"].as_array().unwrap().iter().map(|it| it["limit"].clone()).collect();
+        assert_eq!(limits, ["greet", "*"], "{listed}");
+        overrides.by("alice").remove_for("*", &alice);
+        let (_, told) = operator.act("caller", question).await;
+        assert_eq!((&told["threshold"], &told["enforcement"]), (&json!(6), &json!("on")), "{told}");
+    }
+}
+
+#[tokio::test]
 async fn a_caller_with_calls_in_flight_is_told_no_wait() {
     #[rate_limit(name = "render", period = 60, threshold = 9, cost = 3, concurrency = 1, key = 1, limiter = limiter)]
     async fn render(limiter: &Limiter, page: &Operator) -> Result<Value, RateLimitError> {

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use harness::{Clock, RedisServer, limiter_on};
+use harness::{Clock, RedisServer, uncached};
 use jiff::{ToSpan, ZonedDateTime};
 use ratelimit_runtime::{
-    CalendarUnit, Limiter, OnStoreError, Override, Policy, RateLimitError, Recorded, Replay,
-    rate_limit, testing,
+    CalendarUnit, Limiter, Override, Policy, RateLimitError, Recorded, Replay, rate_limit, testing,
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -30,7 +29,7 @@ fn assert_ends_with_month(reset_after: Duration) {
 #[tokio::test]
 async fn a_quota_is_back_when_the_month_ends_in_both_stores() {
     let server = RedisServer::start();
-    for limiter in [Limiter::in_memory(), limiter_on(&server.url(), OnStoreError::Deny).await] {
+    for limiter in [Limiter::in_memory(), harness::patient(&server.url()).await] {
         let first = limiter.check(&MONTHLY, "alice").cost(7).await.unwrap();
         assert_eq!(first.remaining(), 3);
         assert_ends_with_month(first.reset_after());
@@ -51,7 +50,7 @@ async fn a_quota_is_back_when_the_month_ends_in_both_stores() {
 async fn the_server_s_clock_decides() {
     let clock = Clock::new();
     let server = clock.server(&[]);
-    let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
+    let limiter = uncached(&server.url()).await;
     for days in [0, 1, -1, 0] {
         clock.step(&server, days * 86_400_000);
         let peek = limiter.peek(&DAILY, "alice").cost(0).await.unwrap();
@@ -99,7 +98,7 @@ fn units_are_given_back_to_their_own_window_only() {
 #[tokio::test]
 async fn a_zone_or_unit_changed_on_a_live_key_keeps_what_was_counted() {
     let server = RedisServer::start();
-    for limiter in [Limiter::in_memory(), limiter_on(&server.url(), OnStoreError::Deny).await] {
+    for limiter in [Limiter::in_memory(), uncached(&server.url()).await] {
         let of = |unit, zone| Policy::calendar_window("changed", unit, 10).zone(zone);
         let berlin = of(CalendarUnit::Month, "Europe/Berlin");
         limiter.check(&berlin, "alice").cost(4).await.unwrap();

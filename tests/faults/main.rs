@@ -18,5 +18,6 @@ mod network;
 mod overrides;
 mod sentinel;
 mod server;
+mod slots;
 mod soak;
 mod tls;

@@ -140,7 +140,6 @@ pub const LIMITS: [MixedLimit; 7] = [
 
 impl MixedLimit {
     /// Returns the policy of calls that Redis decides.
-    #[must_use]
     pub fn policy(&self) -> Policy {
         let &Self { name, period, threshold, .. } = self;
         let policy = match self.rule {
@@ -163,7 +162,6 @@ impl MixedLimit {
     }
 
     /// Returns the policy of calls that shut their caller out, of the same name.
-    #[must_use]
     pub fn barring(&self, blocks: usize) -> Policy {
         let lengths: Vec<_> = BLOCKS[blocks].iter().copied().map(Duration::from_millis).collect();
         self.policy().block(&lengths)

@@ -5,6 +5,7 @@
 
 mod blocks;
 mod entries;
+mod expiry;
 mod line;
 mod log;
 mod numbers;
@@ -144,6 +145,10 @@ pub struct Model {
     lines: HashMap<usize, Turns>,
     permits: HashMap<usize, Permits>,
     blocks: HashMap<usize, Block>,
+    /// The times from which the states are equal to empty ones.
+    expiries: HashMap<usize, u64>,
+    /// How often a caller's state has expired.
+    forgotten: HashMap<usize, u64>,
     /// How units and states are distinguished: by their instant, or by a name.
     by: By,
     /// The charges and the states so far.
@@ -217,12 +222,14 @@ impl Model {
     /// Returns a model without any calls.
     pub fn new(by: By) -> Self {
         let (callers, lines, permits, blocks) = Default::default();
-        Self { callers, lines, permits, blocks, by, numbers: 0 }
+        let [expiries, forgotten] = Default::default();
+        Self { callers, lines, permits, blocks, expiries, forgotten, by, numbers: 0 }
     }
 
     /// Decides a call, and records it unless it is a peek. A blocked caller is refused; a recorded call that a window
     /// refuses blocks its caller.
     pub fn decide(&mut self, rules: &Rules, caller: usize, call: Call) -> (Answer, Option<Charge>) {
+        self.forget_expired(call.now);
         if !rules.blocks.is_empty() {
             let left = self.blocks.entry(caller).or_default().left(call);
             if left > 0 {
@@ -282,10 +289,15 @@ impl Model {
         call: Call,
     ) -> (Answer, Option<Charge>) {
         let waits = call.max_wait > 0 || self.lines.contains_key(&caller);
-        if waits && rules.algorithm != Algorithm::SlidingWindow {
-            return self.decide_in_line(rules, caller, call);
+        let decided = if waits && rules.algorithm != Algorithm::SlidingWindow {
+            self.decide_in_line(rules, caller, call)
+        } else {
+            self.decide_alone(rules, caller, call)
+        };
+        if call.record {
+            self.extend(caller, call.now);
         }
-        self.decide_alone(rules, caller, call)
+        decided
     }
 
     fn decide_alone(
@@ -352,6 +364,7 @@ impl Model {
     pub fn reset(&mut self, caller: usize) {
         self.callers.remove(&caller);
         self.lines.remove(&caller);
+        self.expiries.remove(&caller);
         self.blocks.remove(&caller);
     }
 }

@@ -22,18 +22,13 @@ const LARGEST_LOG_COST: u32 = 1_000;
 
 /// The seed of a run: `MODEL_SEED`, or another one each time.
 pub fn seed() -> u64 {
-    match env::var("MODEL_SEED") {
-        Ok(seed) => seed.parse().expect("MODEL_SEED is a number"),
-        Err(_) => fastrand::u64(..),
-    }
+    let given = env::var("MODEL_SEED").ok();
+    given.map_or_else(|| fastrand::u64(..), |it| it.parse().expect("MODEL_SEED is a number"))
 }
 
 /// The calls of each algorithm's test: `MODEL_OPS`, or 50 000.
 pub fn operations() -> usize {
-    match env::var("MODEL_OPS") {
-        Ok(operations) => operations.parse().expect("MODEL_OPS is a number"),
-        Err(_) => 50_000,
-    }
+    env::var("MODEL_OPS").map_or(50_000, |it| it.parse().expect("MODEL_OPS is a number"))
 }
 
 /// One call of a schedule.
@@ -219,6 +214,11 @@ impl Schedule {
     /// The time of the last call.
     pub fn now(&self) -> u64 {
         self.now
+    }
+
+    /// Returns how often the state of a caller has expired.
+    pub fn forgotten(&self, caller: usize) -> u64 {
+        self.model.forgotten(caller)
     }
 
     /// The policies that take turns.

@@ -10,9 +10,27 @@ use std::{
 use ratelimit_runtime::{ChangeKind, LimitList, Policy, lock, published_limits};
 use serde_json::{Value, json};
 
+use crate::{
+    axum_service, by_hand, dashboard, fleet, mail_tiers, outbound, reqwest_client, websocket,
+};
+
 #[test]
 fn the_limits_of_the_examples_are_those_under_review() {
-    lock!("../examples/limits.lock");
+    lock!(
+        "../examples/limits.lock",
+        axum_service::UPLOAD,
+        by_hand::JOB,
+        by_hand::ORDER_TENANT,
+        by_hand::ORDER_USER,
+        by_hand::REPLY,
+        dashboard::UPLOAD,
+        fleet::INGEST,
+        mail_tiers::MAIL,
+        outbound::PACE,
+        reqwest_client::PACE,
+        websocket::MESSAGES,
+        websocket::SOCKETS,
+    );
 }
 
 #[test]
@@ -101,6 +119,7 @@ fn the_file_is_written_on_demand() {
     };
     let (is_equal, text) = run(None);
     assert!(!is_equal && text.contains("new       tokens"), "{text}");
+    assert!(text.contains("limits.lock, which does not exist:"), "{text}");
     assert!(!run(Some("0")).0 && !path.exists());
     assert!(run(Some("1")).0);
     assert_eq!(fs::read_to_string(&path).unwrap(), LimitList::of_program().to_string());

@@ -63,6 +63,49 @@ async fn one_caller_is_raised_exempt_or_shut_out_and_the_others_are_not() {
 }
 
 #[tokio::test]
+async fn a_caller_is_exempt_from_all_limits_beside_numbers_for_one_of_them() {
+    let exempt = || Override::new().enforcement(Enforcement::Off);
+    on_each_store(async |limiter| {
+        let (overrides, acme) = (limiter.overrides(), Caller::from("acme").and(42));
+        overrides.set_for_all(&acme, exempt()).unwrap();
+        overrides.set_for("greeting", &acme, Override::new().threshold(2)).unwrap();
+        for _ in 0..9 {
+            greet(limiter, "acme", 42).await.unwrap();
+        }
+        // The numbers are those of the limit once the exemption ends.
+        overrides.remove_for("*", &acme);
+        greet(limiter, "acme", 42).await.unwrap();
+        greet(limiter, "acme", 42).await.unwrap();
+        assert_eq!(exceeded(greet(limiter, "acme", 42).await).threshold(), 2);
+        // One that is shut out is so beside numbers of its own, but not in a limit that it is exempt from.
+        overrides.set_for_all(&acme, deny()).unwrap();
+        assert!(is_denied(&greet(limiter, "acme", 42).await));
+        overrides.set_for("greeting", &acme, exempt().threshold(2)).unwrap();
+        greet(limiter, "acme", 42).await.unwrap();
+    })
+    .await;
+
+    let server = RedisServer::start();
+    let limiter = connected(&server, None).await;
+    let acme = Caller::from("acme").and(42);
+    let seen = async |expected: (Enforcement, u32)| {
+        let usage = limiter.usage("greeting", &acme).await.unwrap();
+        ((usage.enforcement(), usage.tiers()[0].quota()) == expected).then_some(())
+    };
+    let overrides = limiter.overrides();
+    overrides.publish_for("greeting", &acme, &Override::new().threshold(3)).await.unwrap();
+    overrides.publish_for("*", &acme, &exempt()).await.unwrap();
+    until("both overrides", async || seen((Enforcement::Off, 3)).await).await;
+    let write = |fields: &str| -> u32 {
+        server.command(&format!("HSET ratelimit:overrides:callers {fields} # {}", fields.len()))
+    };
+    write("greeting/acme/42 dry_run");
+    until("the enforcement of the limit", async || seen((Enforcement::DryRun, 1)).await).await;
+    write("greeting/acme/42 {\"threshold\":4} */acme/42 {\"enforcement\":\"off\",\"threshold\":5}");
+    until("the numbers of the limit", async || seen((Enforcement::Off, 4)).await).await;
+}
+
+#[tokio::test]
 async fn a_denied_call_of_several_takes_nothing_of_the_others() {
     on_each_store(async |limiter| {
         let other = Policy::fixed_window("other of callers", MINUTE, 1);

@@ -194,7 +194,7 @@ fn three_processes_send_nothing_in_a_pause_and_keep_their_order() {
     assert_eq!(calls(again).len(), refused, "{called}");
     assert!(first.contains(" 4 (429)") && again.starts_with('4'), "{called}");
     // Others learn it within a second, in which at most the turns of a second come.
-    assert_eq!(count(pause, " calls of the process that was told,"), 0, "{pause}");
+    assert_eq!(count(pause, " calls of the process that was refused,"), 0, "{pause}");
     assert_eq!(count(pause, " of others within a second,"), refused - 1, "{pause}");
     assert!(refused <= 4, "{called}");
     assert_eq!(count(pause, " after it"), 0, "{pause}");

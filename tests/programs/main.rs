@@ -1,6 +1,7 @@
 //! The examples and their services run by the commands in their first lines, and behave as documented.
 
 mod examples;
+mod figures;
 mod llm_gateway;
 mod printed;
 mod services;

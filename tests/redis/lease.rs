@@ -228,14 +228,18 @@ async fn a_refusal_is_remembered_for_a_lease_and_its_wait_suffices() {
     };
     let start = Instant::now();
     let before = scripts(&server);
-    let mut calls = 0;
-    while start.elapsed() < SECOND / 5 && start.elapsed() < refused.retry_after() {
-        calls += u64::from(call_at_once(&limiter, &policy).await.0.is_err());
+    let (mut calls, mut is_refused) = (0, true);
+    while is_refused && start.elapsed() < SECOND / 5 && start.elapsed() < refused.retry_after() {
+        is_refused = call_at_once(&limiter, &policy).await.0.is_err();
+        calls += u64::from(is_refused);
         sleep(SECOND / 1_000).await;
     }
     assert!(scripts(&server) - before < calls / 2 + 8, "{calls}");
-    sleep(refused.retry_after().saturating_sub(start.elapsed())).await;
-    call_at_once(&limiter, &policy).await.0.unwrap();
+    // On a busy machine a call of the loop is decided at the end of the wait, and takes the unit.
+    if is_refused {
+        sleep(refused.retry_after().saturating_sub(start.elapsed())).await;
+        call_at_once(&limiter, &policy).await.0.unwrap();
+    }
 }
 
 #[tokio::test]

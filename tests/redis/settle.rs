@@ -34,7 +34,7 @@ async fn left(limiter: &Limiter, policy: &Policy) -> u32 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settles_are_one_command_each_and_need_no_flush() {
     let server = RedisServer::start();
-    let limiter = limiter(&server.url()).await;
+    let limiter = harness::patient(&server.url()).await;
     for policy in &ALL {
         let mut decisions = Vec::new();
         for _ in 0..50 {
@@ -191,7 +191,7 @@ fn a_settle_of_an_ended_runtime_is_sent_from_another() {
 fn settles_behind_those_of_a_value_of_another_type_are_sent() {
     let server = RedisServer::start();
     let main = runtime();
-    let limiter = main.block_on(limiter(&server.url()));
+    let limiter = main.block_on(harness::patient(&server.url()));
     let (decisions, last) = main.block_on(async {
         let mut decisions = Vec::new();
         for _ in 0..70 {
@@ -301,7 +301,7 @@ async fn no_more_than_ten_thousand_settles_wait() {
 async fn a_process_killed_between_its_settles_leaves_every_call_charged_once() {
     const CALLS: u32 = 1_000;
     let server = RedisServer::start();
-    let limiter = limiter(&server.url()).await;
+    let limiter = harness::patient(&server.url()).await;
     let policies = [
         Policy::sliding_window("settling", HOUR, 100_000).weighted(),
         Policy::sliding_counter("settling", HOUR, 100_000),

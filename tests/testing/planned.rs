@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ratelimit_runtime::{
-    Caller, Limiter, Policy, RateLimitError, UnavailableReason, caller, rate_limit, testing,
+    Caller, Limiter, Plans, Policy, RateLimitError, UnavailableReason, caller, limiter,
+    policies_of, rate_limit, testing,
 };
 
 use super::{failure_of, report};
@@ -14,6 +15,15 @@ const BY_HAND: Policy =
 
 #[rate_limit(name = "pairs", period = 60, threshold = 2, key = (tenant, user))]
 async fn pairs(tenant: &str, user: u64) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const PLANS: Plans = Plans::new("by plan", "free", Policy::fixed_window("free", HOUR, 9))
+    .plan("pro", Policy::fixed_window("pro", HOUR, 99));
+
+#[rate_limit(policy = PLANS, plan = plan, key = user)]
+async fn by_plan(plan: &str, user: &str) -> Result<(), RateLimitError> {
     Ok(())
 }
 
@@ -101,6 +111,47 @@ async fn a_policy_is_planned_for_checks_by_hand_of_any_limiter() {
         limiter.check(&BY_HAND, "alice").await.unwrap();
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_limit_is_named_with_all_its_plans_or_by_one_of_them() {
+    testing::isolated(async {
+        let refused = async || {
+            [by_plan("free", "alice").await, by_plan("pro", "alice").await].map(|it| it.is_err())
+        };
+        testing::exhaust("by plan");
+        assert_eq!(refused().await, [true, true]);
+        testing::restore("by plan");
+        assert_eq!(refused().await, [false, false]);
+        testing::busy("by plan@pro");
+        testing::unavailable_for(PLANS.of("free"), "bob");
+        assert_eq!(refused().await, [false, true]);
+        testing::restore(&policies_of(&by_plan)[1]);
+        assert_eq!(refused().await, [false, false]);
+        by_plan("free", "bob").await.unwrap_err();
+        by_plan("pro", "bob").await.unwrap();
+        // That of the plan comes before that of the limit, and ends with it.
+        testing::exhaust("by plan@pro");
+        testing::refuse("by plan", SECOND);
+        assert_eq!(wait_of(by_plan("pro", "alice").await), HOUR);
+        assert_eq!(wait_of(by_plan("free", "alice").await), SECOND);
+        testing::restore("by plan");
+        assert_eq!(refused().await, [false, false]);
+        by_plan("free", "bob").await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_error_about_a_limit_with_plans_names_them() {
+    let usage = async |limit| limiter().usage(limit, "alice").await;
+    let error = usage("by plan").await.unwrap_err().to_string();
+    let expected = "rate limit `by plan` has plans with other numbers; name one of `by plan@free`, `by plan@pro`";
+    assert_eq!(error, expected);
+    assert_eq!(usage("by plan@pro").await.unwrap().tiers()[0].quota(), 99);
+    let unknown = testing::isolated(async { testing::exhaust("by plan@por") });
+    let unknown = failure_of(unknown).await;
+    assert!(unknown.ends_with("named `by plan@por`; `by plan@pro` is one"), "{unknown}");
 }
 
 #[tokio::test]

@@ -73,6 +73,36 @@ async fn a_refused_request_is_sent_again_after_the_pause_and_other_endpoints_go_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_is_sent_again_is_behind_those_in_line() {
+    const ONE: Policy = Policy::sliding_window("one", SECOND, 1).weighted();
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&sent);
+    let remote = service_fn(move |request: Request<()>| {
+        let log = Arc::clone(&log);
+        async move {
+            // The others are in line by then.
+            tokio::time::sleep(SECOND / 2).await;
+            let mut log = log.lock().unwrap();
+            let mut response = Response::new(String::new());
+            if log.is_empty() {
+                *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+                *response.headers_mut() = headers("retry-after", "30");
+            }
+            log.push(request.uri().path().to_owned());
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let layer = HeedLayer::new(Limiter::in_memory(), ONE, |_| "all".into()).max_wait(60 * SECOND);
+    let client = layer.layer(remote);
+    let calls = ["/first", "/second", "/third"]
+        .map(|path| tokio::spawn(client.clone().oneshot(request(path))));
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap().status(), 200);
+    }
+    assert_eq!(*sent.lock().unwrap(), ["/first", "/second", "/third", "/first"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_answer_that_asks_for_more_than_the_budget_is_returned() {
     let ((remote, called), limiter) = (remote(), Limiter::in_memory());
     let mut client = by_path(&limiter).max_wait(10 * SECOND).layer(remote);

@@ -31,7 +31,7 @@ pub fn service() -> Router {
 }
 
 /// Calls a remote until it does not answer 429, at most `attempts` times. Between two calls it waits for as long as
-/// the remote says.
+/// the remote asks for.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! The rules of a lease: units that a process takes ahead of its calls.
 
-use super::{Draft, Setting};
+use super::{Argument, Draft, Setting, Violations};
 use crate::{Algorithm, PolicyFault};
 
 /// The minimum length of a lease in microseconds: 1 ms.
@@ -9,27 +9,24 @@ const MIN_LEASE: u64 = 1_000;
 /// The number of leases in the shortest period, at least.
 const LEASES_IN_A_PERIOD: u64 = 10;
 
-/// Returns every rule that the lease of a policy with a window breaks.
-pub(super) fn faults(draft: &Draft<'_>) -> Vec<PolicyFault> {
-    let Setting::Explicit(lease) = draft.lease else { return Vec::new() };
-    let with = |argument, is_written: bool| is_written.then(|| needs_the_store(argument));
-    let of_length = lease.and_then(|lease| {
+/// Finds every rule that the lease of a policy with a window breaks.
+pub(super) fn find(draft: &Draft<'_>, found: &mut Violations) {
+    let Setting::Explicit(lease) = draft.lease else { return };
+    let fault = lease.and_then(|lease| {
         let periods = draft.tiers.iter().filter_map(|tier| tier.period);
-        length_fault(lease, periods.filter(|it| *it > 0).min().unwrap_or(u64::MAX))
+        let shortest = periods.filter(|it| *it > 0).min().unwrap_or(u64::MAX);
+        let mut buckets = buckets(draft);
+        length_fault(lease, shortest)
+            .or_else(|| buckets.find_map(|(tier, burst)| bucket_fault(lease, tier, burst)))
     });
-    let of_bucket = lease.filter(|_| of_length.is_none()).and_then(|lease| {
-        buckets(draft).find_map(|(tier, burst)| bucket_fault(lease, tier, burst))
-    });
-    [
-        of_length,
-        of_bucket,
-        with("count_rejected", draft.count_rejected),
-        with("concurrency", draft.concurrency.is_explicit()),
-        with("block", !draft.block.is_empty()),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    found.add(Argument::Lease, fault);
+    for (argument, is_written) in [
+        ("count_rejected", draft.count_rejected),
+        ("concurrency", draft.concurrency.is_explicit()),
+        ("block", !draft.block.is_empty()),
+    ] {
+        found.add(Argument::Lease, is_written.then_some(PolicyFault::LeaseWith { argument }));
+    }
 }
 
 pub(super) const fn length_fault(lease: u64, shortest_period: u64) -> Option<PolicyFault> {
@@ -49,7 +46,7 @@ pub(super) const fn bucket_fault(lease: u64, tier: (u64, u64), burst: u64) -> Op
 
 /// Returns the rule that a cost breaks which fits the bucket, and not what it holds under a lease.
 pub(super) fn cost_fault(draft: &Draft<'_>, cost: u64) -> Option<PolicyFault> {
-    let Setting::Explicit(Some(lease)) = draft.lease else { return None };
+    let lease = draft.lease.number()?;
     let held = buckets(draft).map(|(tier, burst)| burst.saturating_sub(refilled(tier, lease)));
     let largest = held.min().filter(|largest| (1..cost).contains(largest))?;
     Some(PolicyFault::CostOverLeasedBucket { cost, largest })
@@ -57,15 +54,11 @@ pub(super) fn cost_fault(draft: &Draft<'_>, cost: u64) -> Option<PolicyFault> {
 
 /// Returns the tiers and sizes of a policy's buckets, as far as they are known.
 fn buckets(draft: &Draft<'_>) -> impl Iterator<Item = ((u64, u64), u64)> {
-    let Draft { algorithm, tiers, burst, .. } = *draft;
-    let tiers = if algorithm == Algorithm::TokenBucket { tiers } else { &[] };
-    tiers.iter().filter_map(move |tier| {
+    let tiers = if draft.algorithm == Algorithm::TokenBucket { draft.tiers } else { &[] };
+    tiers.iter().filter_map(|tier| {
         let tier = tier.known()?;
-        let size = match burst {
-            Setting::Default => Some(tier.1),
-            Setting::Explicit(burst) => burst,
-        };
-        Some((tier, size.filter(|size| *size > 0)?))
+        let size = if draft.burst.is_explicit() { draft.burst.number()? } else { tier.1 };
+        (size > 0).then_some((tier, size))
     })
 }
 
@@ -81,10 +74,4 @@ pub const fn refilled((period, threshold): (u64, u64), lease: u64) -> u64 {
     let tokens = (threshold as u128 * lease as u128).div_ceil(period as u128);
     #[expect(clippy::cast_possible_truncation, reason = "compared just before")]
     if tokens > u64::MAX as u128 - 1 { u64::MAX - 1 } else { tokens as u64 }
-}
-
-/// Returns the rule that an argument breaks which needs the store at each call.
-#[must_use]
-pub const fn needs_the_store(argument: &'static str) -> PolicyFault {
-    PolicyFault::LeaseWith { argument }
 }

@@ -1,7 +1,7 @@
 //! The rules of shares: of a call that leaves one to others, and of a warning at one.
 
-use super::{Draft, Setting, nothing_to_count};
-use crate::{Algorithm, PolicyFault};
+use super::Draft;
+use crate::PolicyFault;
 
 /// The maximum share that a call leaves, in percent.
 const MAX_SHARE: u64 = 99;
@@ -27,46 +27,24 @@ pub(super) fn fault(draft: &Draft<'_>) -> Option<PolicyFault> {
         return share_fault(share);
     };
     let usable = |quota: &u32| quota - units_left(*quota, percent);
-    let permits = known(draft.concurrency);
-    if let Some(quota) = quotas(draft).into_iter().chain(permits).find(|quota| usable(quota) == 0) {
+    let units = |number: u64| u32::try_from(number).ok();
+    let quotas: Vec<u32> = draft.quotas().filter_map(units).collect();
+    let permits = draft.concurrency.number().filter(|permits| *permits > 0).and_then(units);
+    if let Some(quota) = quotas.iter().copied().chain(permits).find(|quota| usable(quota) == 0) {
         return Some(PolicyFault::LeavesNothing { share, quota: quota.into() });
     }
     let cost = draft.cost?;
     let fits = |quota: &u32| u64::from(*quota) >= cost && u64::from(usable(quota)) < cost;
-    let quota = quotas(draft).into_iter().find(fits)?;
+    let quota = quotas.into_iter().find(fits)?;
     let usable = usable(&quota).into();
     Some(PolicyFault::CostOverUsable { cost, usable, quota: quota.into() })
-}
-
-/// Returns the sizes of the windows or of the buckets, as far as they are known and not 0.
-fn quotas(draft: &Draft<'_>) -> Vec<u32> {
-    match draft.burst {
-        Setting::Explicit(_) if draft.algorithm == Algorithm::TokenBucket => {
-            known(draft.burst).into_iter().collect()
-        }
-        _ => {
-            let thresholds = draft.tiers.iter().map(|tier| Setting::Explicit(tier.threshold));
-            thresholds.filter_map(known).collect()
-        }
-    }
-}
-
-fn known(setting: Setting) -> Option<u32> {
-    let Setting::Explicit(Some(number)) = setting else { return None };
-    u32::try_from(number).ok().filter(|number| *number > 0)
-}
-
-/// Returns the rule that a call breaks which leaves a share of its limit, together with another argument.
-#[must_use]
-pub const fn leave_violation(argument: &'static str) -> PolicyFault {
-    PolicyFault::LeaveWith { argument }
 }
 
 /// Returns the rule that a warning breaks under this many tiers: a reply has the numbers of one.
 #[must_use]
 pub const fn warning_violation(tiers: usize) -> Option<PolicyFault> {
     match tiers {
-        0 => Some(nothing_to_count("warn_at")),
+        0 => Some(PolicyFault::NothingToCount { argument: "warn_at" }),
         1 => None,
         _ => Some(PolicyFault::WarnAtWithTiers),
     }

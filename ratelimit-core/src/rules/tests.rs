@@ -1,5 +1,4 @@
 use super::*;
-use crate::fault::BlockFault;
 
 const SECOND: u64 = 1_000_000;
 
@@ -272,7 +271,7 @@ fn a_window_of_the_calendar_is_one_tier_of_a_unit() {
     for seconds in [60, 86_399, 2 * 86_400, 30 * 86_400] {
         assert_eq!(found(&[(seconds, 1)]), [(Argument::Period(0), PolicyFault::PeriodOffCalendar)]);
     }
-    let several = (Argument::Tier(1), calendar_violation("tier"));
+    let several = (Argument::Tier(1), PolicyFault::CalendarWith { argument: "tier" });
     assert_eq!(found(&[(86_400, 1), (7 * 86_400, 100)]), [several]);
     for algorithm in Algorithm::ALL {
         let tier = TierDraft { period: Some(86_400 * SECOND), threshold: Some(1) };
@@ -290,19 +289,25 @@ fn blocks_grow_within_their_bounds() {
         let block: Vec<_> = block.iter().copied().map(Some).collect();
         violations(&Draft { tiers: &[tier], block: &block, ..draft(Algorithm::FixedWindow) })
     };
-    let at = |index, fault| [(Argument::Block(index), PolicyFault::Block(fault))];
+    let at = |index, fault| [(Argument::Block(index), fault)];
     for valid in [&[][..], &[1_000], &[SECOND, 2 * SECOND, DAY, 31 * DAY]] {
         assert_eq!(blocked(valid), [], "{valid:?}");
     }
-    assert_eq!(blocked(&[999]), at(0, BlockFault::OutOfRange { length: 999 }));
+    assert_eq!(blocked(&[999]), at(0, PolicyFault::BlockOutOfRange { length: 999 }));
     let length = 31 * DAY + 1;
-    assert_eq!(blocked(&[SECOND, length]), at(1, BlockFault::OutOfRange { length }));
-    assert_eq!(blocked(&[SECOND, DAY, DAY]), at(2, BlockFault::DoesNotGrow));
-    assert_eq!(blocked(&[1, 2, 3, 4, 5].map(|it| it * SECOND)), at(4, BlockFault::TooMany));
+    assert_eq!(blocked(&[SECOND, length]), at(1, PolicyFault::BlockOutOfRange { length }));
+    assert_eq!(blocked(&[SECOND, DAY, DAY]), at(2, PolicyFault::BlockDoesNotGrow));
+    assert_eq!(blocked(&[1, 2, 3, 4, 5].map(|it| it * SECOND)), at(4, PolicyFault::TooManyBlocks));
     let all = Draft { tiers: &tiers, block: &[None], ..draft(Algorithm::TokenBucket) };
     assert!(violations(&all).contains(&(Argument::Tier(7), PolicyFault::TooManyTiers)));
     let leased = Draft { tiers: &[tier], lease: Setting::Explicit(Some(SECOND)), ..all };
-    assert_eq!(violations(&leased), [(Argument::Lease, needs_the_store("block"))]);
+    assert_eq!(
+        violations(&leased),
+        [(Argument::Lease, PolicyFault::LeaseWith { argument: "block" })]
+    );
     let nothing = Draft { tiers: &[], concurrency: Setting::Explicit(Some(5)), ..all };
-    assert_eq!(violations(&nothing), [(Argument::Block(0), nothing_to_count("block"))]);
+    assert_eq!(
+        violations(&nothing),
+        [(Argument::Block(0), PolicyFault::NothingToCount { argument: "block" })]
+    );
 }

@@ -24,14 +24,14 @@ impl LastBlock {
             self.offend(now, request);
         }
         let left = self.until - now;
-        let forgiven = request.policy.block_lengths().take(self.level.into());
+        let forgiven = request.policy.block_lengths().iter().take(self.level.into());
         let lasts = forgiven.fold(left.get(), |sum, length| sum + length.get());
         Outcome { lasts: Micros::new(lasts), ..Outcome::refused(left, left) }
     }
 
     /// Blocks the caller. Each quiet stretch as long as the last block has forgiven one offence.
     fn offend(&mut self, now: Timestamp, request: Request<'_>) {
-        let lengths: Vec<_> = request.policy.block_lengths().collect();
+        let lengths = request.policy.block_lengths();
         let mut level = usize::from(self.level).min(lengths.len());
         let mut forgiven = self.until;
         while level > 0 && forgiven + lengths[level - 1] <= now {

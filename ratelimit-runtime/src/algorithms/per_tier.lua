@@ -28,9 +28,9 @@ local function write(key, text, lasts)
     redis.call('SET', key, text, 'KEEPTTL')
     return
   end
-  local ttl = math.floor(lasts / 1000) + 999
+  local ttl = string.format('%d', math.floor(lasts / 1000) + 999)
   if text then
-    redis.call('SET', key, text, 'PX', string.format('%d', ttl))
+    redis.call('SET', key, text, 'PX', ttl)
   else
     redis.call('PEXPIRE', key, ttl)
   end

@@ -213,7 +213,7 @@ if op == SETTLE then
     return { -ARGV[4] }
   end
   local latest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
-  redis.call('PEXPIRE', KEYS[2], math.floor((latest - now) / 1000) + 999)
+  redis.call('PEXPIRE', KEYS[2], micros(math.floor((latest - now) / 1000) + 999))
   if raised == 0 then
     return { -ARGV[4] }
   end

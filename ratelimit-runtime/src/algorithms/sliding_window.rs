@@ -54,18 +54,22 @@ impl Log {
             |_, tier| (tier.threshold().saturating_sub(view.live(*tier)), reset),
             |_, tier, units| view.wait(*tier, units),
         );
+        // The units count again when an override is removed.
+        outcome.lasts = view.leaves(0, policy.longest_period().max(written.longest_period()));
         let View { own, capacity, charged, .. } = view;
         if charged.is_some() {
             outcome.kind = OutcomeKind::Repeated;
-        }
-        if own > 0 {
-            // The units count again when an override is removed.
-            outcome.lasts = outcome.lasts.max(written.longest_period());
         }
         if op == Op::Take {
             self.record(now, own, capacity, id);
         }
         outcome
+    }
+
+    /// Returns the time of the newest unit.
+    #[inline]
+    pub(super) fn newest(&self) -> Option<Timestamp> {
+        self.stamps().ring().newest(0)
     }
 
     /// Returns the bytes by which the heap grows if the call is decided now.

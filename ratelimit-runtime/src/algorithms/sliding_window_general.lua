@@ -53,7 +53,7 @@ for i = FIRST, #ARGV, 2 do
 end
 local header = string.format('-%.0f', keep * 131072 + largest)
 keep = keep * 1000
-local ttl = math.floor(keep / 1000) + 999
+local ttl = string.format('%d', math.floor(keep / 1000) + 999)
 
 -- A tier refuses until the unit expires whose room the call needs. The reply to an admitted call
 -- needs the number of live units, so they are counted here, once for both uses, until a tier
@@ -116,7 +116,7 @@ elseif own > 0 then
     call('ZADD', log, header, '@')
     local units = {}
     for unit = 0, own - 1 do
-      units[#units + 1] = id + unit
+      units[#units + 1] = string.format('%.0f', id + unit)
     end
     record(units)
   end

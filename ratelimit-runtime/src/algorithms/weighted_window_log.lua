@@ -136,7 +136,7 @@ end
 -- Sets the expiry of a log with a record of this microsecond, or with turns or a lease's end after it.
 local function expire(state, at)
   local ahead = math.max(math.max(at, state.last_turn, state.lease_end) - state.arrival, 0)
-  call('PEXPIRE', state.log, lasting(state.keep) + math.floor(ahead / 1000))
+  call('PEXPIRE', state.log, lasting(state.keep + ahead))
 end
 
 -- Ends the line and the pause.

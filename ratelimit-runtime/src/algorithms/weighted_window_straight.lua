@@ -14,9 +14,10 @@ local function units_of(entry)
   return tonumber(string.sub(entry, -8))
 end
 
--- Returns the milliseconds for which a log lasts that is kept for so many microseconds.
+-- Returns the milliseconds for which a log lasts that is kept for so many microseconds. As a text: Redis 7.2 writes
+-- the number 100000000 as 1e+8, which is no integer to it.
 local function lasting(keep)
-  local ttl = math.floor(keep / 1000) + 999
+  local ttl = string.format('%d', math.floor(keep / 1000) + 999)
   return ttl
 end
 

@@ -38,8 +38,7 @@ pub struct Denied {
 impl Denied {
     pub(crate) fn new(policy: &Policy, retry_after: Option<Duration>) -> Self {
         // Rounded up, because the caller waits for it.
-        let micros = |wait: Duration| Micros::from(wait + Duration::from_nanos(999));
-        Self { policy: policy.name(), retry_after: retry_after.map(micros) }
+        Self { policy: policy.name(), retry_after: retry_after.map(Micros::rounded_up) }
     }
 
     /// Returns the name of the policy.

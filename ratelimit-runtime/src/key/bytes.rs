@@ -1,6 +1,7 @@
 //! Bytes that are inline while they are few: most callers need no allocation.
 
 use std::{
+    fmt::{self, Write},
     hash::{Hash, Hasher},
     ops::Deref,
 };
@@ -150,6 +151,13 @@ impl InlineBytes {
         let heap = self.heap.get_or_insert_default();
         heap.extend_from_slice(&inline.as_flattened()[..length]);
         heap.extend_from_slice(bytes);
+    }
+}
+
+impl Write for InlineBytes {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.append(text.as_bytes());
+        Ok(())
     }
 }
 

@@ -9,6 +9,9 @@ use sha2::{Digest, Sha256};
 
 use super::{InlineBytes, MAX_PART, escape};
 
+/// The part of an absent value.
+const NONE: &[u8] = b"/%none";
+
 /// The identity under which a call is counted: one or more parts.
 ///
 /// Every [`Display`](fmt::Display) type converts into a caller of one part. Different parts always make
@@ -22,13 +25,13 @@ use super::{InlineBytes, MAX_PART, escape};
 /// assert_ne!(user, tenant_user);
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
+#[must_use]
 pub struct Caller {
     parts: InlineBytes,
 }
 
 impl Caller {
     /// Adds a further part.
-    #[must_use]
     pub fn and(mut self, part: impl fmt::Display) -> Self {
         self.push(&part);
         self
@@ -42,26 +45,19 @@ impl Caller {
     ///
     /// assert_ne!(Caller::digest("sk-live-4711"), Caller::from("sk-live-4711"));
     /// ```
-    #[must_use]
     pub fn digest(part: impl fmt::Display) -> Self {
         let mut caller = Self::without_parts();
-        caller.push_digest(&part);
+        let mut writer = PartWriter::new(&mut caller.parts);
+        writer.digest = Some(Sha256::new());
+        let _ = write!(writer, "{part}");
+        writer.finish();
         caller
     }
 
     /// Returns `caller` as the second extractor of an identity finds it, after `Identity::or`. Apply it
     /// twice for the third extractor.
-    #[must_use]
     pub fn fallback(caller: impl Into<Self>) -> Self {
-        caller.into().marked()
-    }
-
-    /// Returns this caller after the mark of an alternative extractor.
-    pub(crate) fn marked(self) -> Self {
-        let mut caller = Self::without_parts();
-        caller.parts.append(b"/%or");
-        caller.append(&self);
-        caller
+        Self::from_parts(b"/%or").join(&caller.into())
     }
 
     /// Returns the caller of one absent part: the one that `key` makes of `Option::None`.
@@ -71,11 +67,8 @@ impl Caller {
     ///
     /// assert_ne!(Caller::none(), Caller::from("None"));
     /// ```
-    #[must_use]
     pub fn none() -> Self {
-        let mut caller = Self::without_parts();
-        caller.push_none();
-        caller
+        Self::from_parts(NONE)
     }
 
     /// Adds all parts of another caller.
@@ -88,7 +81,6 @@ impl Caller {
     /// assert_ne!(anonymous, Caller::from("acme"));
     /// assert_eq!(Caller::from("acme").join(&Caller::from(42)), Caller::from("acme").and(42));
     /// ```
-    #[must_use]
     pub fn join(mut self, other: &Self) -> Self {
         self.append(other);
         self
@@ -114,25 +106,14 @@ impl Caller {
 
     /// Returns the caller under which all calls without a caller are counted, for look-ups by
     /// operators.
-    #[must_use]
     pub fn shared() -> Self {
-        let mut caller = Self::without_parts();
-        caller.parts.append(b"/%shared");
-        caller
+        Self::from_parts(b"/%shared")
     }
 
     /// Adds a part: the escaped text of `value`, or its digest if that is too long.
     pub(crate) fn push(&mut self, value: &(impl fmt::Display + ?Sized)) {
         let mut part = PartWriter::new(&mut self.parts);
         // A `Display` that fails has written the part already.
-        let _ = write!(part, "{value}");
-        part.finish();
-    }
-
-    /// Adds the digest of the escaped text of `value`, of any length.
-    pub(crate) fn push_digest(&mut self, value: &(impl fmt::Display + ?Sized)) {
-        let mut part = PartWriter::new(&mut self.parts);
-        part.digest = Some(Sha256::new());
         let _ = write!(part, "{value}");
         part.finish();
     }
@@ -171,7 +152,7 @@ impl Caller {
 
     /// Adds the part of an absent value.
     pub(crate) fn push_none(&mut self) {
-        self.parts.append(b"/%none");
+        self.parts.append(NONE);
     }
 
     /// Adds another caller as one part of a key: where the parts of several callers join, they stay apart. A
@@ -261,7 +242,7 @@ impl<'a> PartWriter<'a> {
         if let Some(digest) = self.digest {
             self.parts.append(b"%sha256-");
             for byte in digest.finalize() {
-                let _ = write!(Bytes(self.parts), "{byte:02x}");
+                let _ = write!(self.parts, "{byte:02x}");
             }
         }
     }
@@ -277,16 +258,6 @@ impl Write for PartWriter<'_> {
     }
 }
 
-/// A formatter into bytes.
-struct Bytes<'a>(&'a mut InlineBytes);
-
-impl Write for Bytes<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.append(text.as_bytes());
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,7 +269,7 @@ mod tests {
 
     #[test]
     fn absent_and_shared_parts_and_marks_are_no_text() {
-        let or = Caller::without_parts().marked();
+        let or = Caller::fallback(Caller::without_parts());
         for text in ["", "none", "shared", "or", "%none", "%shared", "%or"] {
             let written = Caller::from(text);
             assert!(![Caller::none(), Caller::shared(), or.clone()].contains(&written));

@@ -83,11 +83,11 @@ fn push(caller: &mut Caller, part: &Part) {
         }
         Part::None => caller.push_none(),
         Part::Shared => caller.append(&Caller::shared()),
-        Part::Or => caller.append(&Caller::without_parts().marked()),
+        Part::Or => caller.append(&Caller::fallback(Caller::without_parts())),
         Part::Secret(value) => {
             let mut by_piece = caller.clone();
-            by_piece.push_digest(&InPieces(value));
-            caller.push_digest(value);
+            by_piece.append(&Caller::digest(InPieces(value)));
+            caller.append(&Caller::digest(value));
             assert!(*caller == by_piece, "{value:?}");
         }
         Part::Digest(_) => unreachable!("no input is a digest"),

@@ -17,11 +17,13 @@ struct Isolated {
     planned: Mutex<Vec<PlannedAnswer>>,
 }
 
-/// The answer to all calls of a limit, or to those of one caller.
+/// The answer to all calls of a limit or of one of its plans, or to those of one caller.
 #[derive(Clone)]
 pub(crate) struct PlannedAnswer {
     /// The name of the limit.
     pub(crate) limit: &'static str,
+    /// None for all plans.
+    pub(crate) plan: Option<&'static str>,
     pub(crate) caller: Option<Caller>,
     pub(crate) refusal: PlannedRefusal,
 }
@@ -66,16 +68,20 @@ pub(super) fn has_planned() -> bool {
     change_planned(|planned| !planned.is_empty()).unwrap_or(false)
 }
 
-/// Returns the outcome that is planned for a call. One for its caller comes before one for all.
+/// Returns the outcome that is planned for a call. One for its caller comes before one for all, and then one for its
+/// plan before one for all plans.
 pub(super) fn planned_outcome(
     policy: &Policy,
     caller: &Caller,
 ) -> Option<Result<Outcome, UnavailableReason>> {
     let refusal = change_planned(|planned| {
-        let of_limit = || planned.iter().filter(|it| it.limit == policy.name());
-        let is_of = |it: &Caller| it == caller || it.digested() == *caller;
-        let own = of_limit().find(|it| it.caller.as_ref().is_some_and(is_of));
-        own.or_else(|| of_limit().find(|it| it.caller.is_none())).map(|it| it.refusal)
+        let is_caller = |it: &Caller| it == caller || it.digested() == *caller;
+        let of_call = planned.iter().filter(|it| {
+            it.limit == policy.name()
+                && it.plan.is_none_or(|plan| policy.plan() == Some(plan))
+                && it.caller.as_ref().is_none_or(is_caller)
+        });
+        of_call.min_by_key(|it| (it.caller.is_none(), it.plan.is_none())).map(|it| it.refusal)
     });
     Some(match refusal?? {
         // A limit of calls in flight alone has no quota that comes back.

@@ -42,26 +42,39 @@ impl<'a> From<&'a Policy> for LimitRef<'a> {
 }
 
 impl LimitRef<'_> {
-    /// Returns the name of the limit.
+    /// Returns the name of the limit, and the plan if one is named.
     #[cfg(feature = "testing")]
-    pub(crate) fn name(self) -> Result<&'static str, UsageError> {
-        self.declared().map(|(policy, _)| policy.name())
+    pub(crate) fn limit_and_plan(self) -> Result<(&'static str, Option<&'static str>), UsageError> {
+        match self.declared() {
+            Ok((policy, _)) => Ok((policy.name(), policy.plan())),
+            Err(UsageError::HasPlans { limit, .. }) => Ok((limit, None)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the declared policy, and the expressions of its values that are known only at a call.
     fn declared(self) -> Result<(Policy, &'static [&'static str]), UsageError> {
-        match self.0 {
-            Named::Policy(policy) => Ok((*policy, &[])),
-            Named::Registered(limit) => Ok((*limit.declared(), limit.dynamic_args())),
-            Named::Name(name) => {
-                let found = registry::policies().into_iter().find(|limit| limit.name() == name);
-                let limit = found.ok_or_else(|| UsageError::UnknownLimit {
-                    limit: name.to_owned(),
-                    nearest: registry::nearest(name, &registry::names()),
-                })?;
-                Ok((*limit.declared(), limit.dynamic_args()))
+        let name = match self.0 {
+            Named::Policy(policy) => return Ok((*policy, &[])),
+            Named::Registered(limit) => return Ok((*limit.declared(), limit.dynamic_args())),
+            Named::Name(name) => name,
+        };
+        let mut found = registry::policies();
+        found.retain(|limit| limit.is_named(name));
+        found.dedup_by_key(|limit| limit.name());
+        Err(match &found[..] {
+            [limit, ..] if limit.name() == name => {
+                return Ok((*limit.declared(), limit.dynamic_args()));
             }
-        }
+            [plan, ..] => UsageError::HasPlans {
+                limit: plan.declared().name(),
+                plans: found.iter().map(RegisteredPolicy::name).collect(),
+            },
+            [] => UsageError::UnknownLimit {
+                limit: name.to_owned(),
+                nearest: registry::nearest(name, &registry::names()),
+            },
+        })
     }
 }
 
@@ -76,7 +89,6 @@ pub struct LimitUsage {
 
 impl LimitUsage {
     /// Returns the effective policy: overrides apply.
-    #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -157,6 +169,14 @@ pub enum UsageError {
         /// The name that was probably meant.
         nearest: Option<&'static str>,
     },
+    /// The limit has plans, whose numbers differ.
+    #[non_exhaustive]
+    HasPlans {
+        /// The name of the limit.
+        limit: &'static str,
+        /// The names of its plans, such as `api@pro`.
+        plans: Vec<&'static str>,
+    },
     /// Values of the limit come with each call: these expressions.
     #[non_exhaustive]
     Dynamic {
@@ -179,6 +199,11 @@ impl fmt::Display for UsageError {
                     None => f.write_str("; pass the `Policy` of a check by hand"),
                 }
             }
+            Self::HasPlans { limit, plans } => write!(
+                f,
+                "rate limit `{limit}` has plans with other numbers; name one of `{}`",
+                plans.join("`, `")
+            ),
             Self::Dynamic { limit, expressions } => write!(
                 f,
                 "the values of rate limit `{limit}` come with each call, by {}; pass them by \
@@ -194,7 +219,7 @@ impl Error for UsageError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Failed(error) => error.source(),
-            Self::UnknownLimit { .. } | Self::Dynamic { .. } => None,
+            Self::UnknownLimit { .. } | Self::HasPlans { .. } | Self::Dynamic { .. } => None,
         }
     }
 }
@@ -236,6 +261,7 @@ impl Limiter {
     /// # }
     /// ```
     ///
+    /// One of [`Plans`](crate::Plans) is named with its plan, such as `api@pro`.
     /// [`caller!`](crate::caller!) makes the caller of a `key` with several parts. A trait's default method
     /// without a `name` counts under the type of its receiver too: `caller!(type_name::<T>(), user)`.
     ///
@@ -274,6 +300,7 @@ impl Limiter {
     /// # Errors
     ///
     /// - [`UsageError::UnknownLimit`] if no annotated function has the name.
+    /// - [`UsageError::HasPlans`] if the limit has [`Plans`](crate::Plans): `api@pro` is one.
     /// - [`UsageError::Dynamic`] if values of the limit come with each call.
     /// - [`UsageError::Failed`] if the caller is [denied](crate::Denied), the policy breaks a rule or Redis does
     ///   not answer, whatever [`on_store_error`](crate::LimiterBuilder::on_store_error) is.

@@ -21,7 +21,6 @@ impl Warning {
     }
 
     /// Returns the caller.
-    #[must_use]
     pub fn caller(&self) -> &Caller {
         &self.caller
     }

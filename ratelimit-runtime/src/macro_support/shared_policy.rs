@@ -35,12 +35,32 @@ macro_rules! assert_no_block {
     };
 }
 
+/// The type of a policy, which one of several plans is not.
+#[diagnostic::on_unimplemented(
+    message = "`policy` names `{Self}`, which is not a `Policy`",
+    label = "not a `Policy`",
+    note = "`Plans` need the argument `plan = ..`, which chooses one of them"
+)]
+pub trait IsPolicy {
+    /// The type itself.
+    type This;
+}
+
+impl IsPolicy for Policy {
+    type This = Self;
+}
+
+/// Returns a policy as it is. For another type the error is that of the trait.
+#[must_use]
+pub const fn one_policy<P: IsPolicy<This = P>>(policy: &P) -> &P::This {
+    policy
+}
+
 /// Returns the policy that functions share.
 ///
 /// # Panics
 ///
 /// If it has no name.
-#[must_use]
 #[track_caller]
 pub const fn shared_policy(policy: &Policy) -> Policy {
     assert!(
@@ -51,13 +71,11 @@ pub const fn shared_policy(policy: &Policy) -> Policy {
 }
 
 /// Returns the policy of the default plan, with the properties of all.
-#[must_use]
 pub const fn default_plan(plans: &Plans) -> &Policy {
     plans.first()
 }
 
 /// Returns the policy of a call's plan.
-#[must_use]
 pub fn plan_of(callsite: &Callsite, plan: &impl Display) -> Policy {
     callsite.of_plan(plan)
 }

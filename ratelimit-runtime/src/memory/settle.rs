@@ -60,7 +60,7 @@ impl MemoryStore {
         let lookup = self.hasher.lookup(key);
         let mut table = self.shard(&lookup).table.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        let entry = table.find_mut(&lookup)?;
+        let entry = table.find_mut(&lookup, now)?;
         let before = entry.bytes();
         let changed = change(entry, now);
         let after = entry.bytes();
@@ -97,6 +97,6 @@ impl MemoryStore {
         let mut table = self.shard(&lookup).table.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
         now < settle.ends()
-            || settle.state != StateKind::CalendarWindow && table.find_mut(&lookup).is_some()
+            || settle.state != StateKind::CalendarWindow && table.find_mut(&lookup, now).is_some()
     }
 }

@@ -10,12 +10,16 @@ use crate::{
     key::{KeyHasher, KeyRef, Lookup, StoredCaller},
     policy::{Policy, PolicyName},
     request::{Op, Outcome, Place, PlainOutcome, Request, Settle, Standing},
-    time::Timestamp,
+    time::{Micros, Timestamp},
 };
 
 /// The bytes of a key without heap: its entry, and its part of the index and of the list's blocks. The
 /// index is at least 7/16 full until it shrinks.
 pub(super) const KEY_BYTES: usize = size_of::<Entry>() + 2 * (size_of::<Slot>() + 1) + 2;
+
+/// The time for which a state still counts after it has become equal to an absent one, as on Redis: `write` in
+/// `per_tier.lua`. It matters under an override with a longer period. A full store forgets it at once.
+const LINGERS: Micros = Micros::new(1_000_000);
 
 /// The expiry of no key.
 pub(super) const NEVER: Timestamp = Timestamp::new(u64::MAX);
@@ -90,7 +94,10 @@ impl Entry {
         units: u32,
         reads: bool,
     ) -> Option<PlainOutcome> {
-        let taken = self.state.take_units(now, policy, units, reads);
+        if self.is_forgotten(now) {
+            return None;
+        }
+        let taken = self.state.take_units(now, policy, units, reads, self.expires);
         if let Some(taken) = &taken {
             self.expires = self.expires.max(now + taken.reset);
         }
@@ -114,9 +121,10 @@ impl Entry {
 
     /// Decides a call. The heap grows by at most [`State::growth`].
     pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        let before = self.state.newest_unit();
         let outcome = self.state.decide(now, request);
         if request.op == Op::Take {
-            self.expires = self.expires.max(now + outcome.lasts);
+            self.extend(before, now, outcome.lasts);
         }
         outcome
     }
@@ -124,21 +132,41 @@ impl Entry {
     /// Changes the units of a call, as far as they still count.
     #[inline]
     pub(super) fn settle(&mut self, now: Timestamp, settle: Settle) {
+        let before = self.state.newest_unit();
         let lasts = self.state.settle(now, settle);
-        self.expires = self.expires.max(now + lasts);
+        self.extend(before, now, lasts);
+    }
+
+    /// Lets the state last this long, if it counts. The expiry of a log moves with its newest unit: the time between
+    /// them is the longest period of the policies that have written to the log.
+    #[inline]
+    fn extend(&mut self, newest: Option<Timestamp>, now: Timestamp, lasts: Micros) {
+        if let (Some(before), Some(after)) = (newest, self.state.newest_unit()) {
+            self.expires = after + (self.expires - before);
+        }
+        if lasts > Micros::ZERO {
+            self.expires = self.expires.max(now + lasts);
+        }
     }
 
     /// Moves the turn of a waiting call forwards: see [`State::advance`].
     pub(super) fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<Standing> {
         let (standing, lasts) = self.state.advance(now, place)?;
-        self.expires = self.expires.max(now + lasts);
+        self.extend(None, now, lasts);
         Some(standing)
     }
 
     /// Admits nobody before `ends`: see [`State::pause`].
     pub(super) fn pause(&mut self, now: Timestamp, ends: Timestamp, policy: &Policy) {
         let lasts = self.state.pause(now, ends, policy);
-        self.expires = self.expires.max(now + lasts);
+        self.extend(None, now, lasts);
+    }
+
+    /// Returns `true` if the key counts as absent.
+    #[inline]
+    pub(super) fn is_forgotten(&self, now: Timestamp) -> bool {
+        // Mostly one comparison.
+        self.expires < now && now - self.expires >= LINGERS
     }
 
     /// Returns the memory of the key.
@@ -175,9 +203,9 @@ impl ShardTable {
 
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
-    pub(super) fn find_mut(&mut self, lookup: &Lookup<'_>) -> Option<&mut Entry> {
+    pub(super) fn find_mut(&mut self, lookup: &Lookup<'_>, now: Timestamp) -> Option<&mut Entry> {
         let at = self.position(lookup)?;
-        Some(&mut self.entries[at])
+        Some(&mut self.entries[at]).filter(|entry| !entry.is_forgotten(now))
     }
 
     /// Takes units of a key that is stored, or refuses one: see [`State::take_units`], which returns nothing for a

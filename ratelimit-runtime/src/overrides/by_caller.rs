@@ -4,11 +4,8 @@
 use std::time::SystemTime;
 use std::{borrow::Cow, collections::BTreeMap};
 
-use super::{Override, OverrideError, OverrideSource, Overrides, callers::ALL_LIMITS, validate};
-use crate::{
-    key::{Caller, IntoCaller},
-    registry,
-};
+use super::{Override, OverrideError, OverrideSource, Overrides, layer::ALL_LIMITS};
+use crate::key::{Caller, IntoCaller};
 
 /// The override of a single caller, as [`Overrides::list_for`] returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +34,8 @@ impl Overrides {
     ///
     /// A `limit` of `*` is all limits, as in [`set_for_all`](Self::set_for_all). The override of a caller is
     /// used before that of its limit: its numbers in place of those of the limit, and its enforcement
-    /// before the limit's. A [`deny`](Override::deny) is used before the
-    /// [global enforcement](Self::enforce), and anything else after it. An override whose
+    /// before the limit's. A [`deny`](Override::deny) is an enforcement that is used before the
+    /// [global one](Self::enforce), and any other after it. An override whose
     /// [`until`](Override::until) has come is as none; a call that waits keeps the turn that it was promised.
     ///
     /// ```
@@ -71,15 +68,15 @@ impl Overrides {
         caller: impl IntoCaller<'a>,
         what: Override,
     ) -> Result<(), OverrideError> {
-        validate::of_caller(&registry::policies(), limit, &what)?;
-        let (caller, what) = (self.text_of(caller), self.signed(what));
+        let caller = self.text_of(caller);
+        let what = self.validated(limit, Some(&caller), what)?;
         self.audit(limit, &caller, Some(&what));
         self.change(self.own_source(), |layer| layer.set(limit, Some(&caller), Some(what)));
         Ok(())
     }
 
-    /// Overrides all limits for one caller in this process. An override of one limit for this caller is used
-    /// before it.
+    /// Overrides all limits for one caller in this process. Of an override of one limit for this caller, the
+    /// enforcement and the numbers are used before these, each if there is one.
     ///
     /// While there is one, each call of every limit looks its caller up.
     ///
@@ -130,11 +127,10 @@ impl Overrides {
         let snapshot = self.shared.snapshot.load();
         let mut list = BTreeMap::new();
         for source in OverrideSource::ALL {
-            let callers = snapshot.layer(source).callers.0.get(limit).into_iter().flatten();
-            let found = callers.filter(|(caller, what)| {
-                caller.contains(part) && !snapshot.identities().has_ended(what)
+            let found = snapshot.layer(source).of_callers().filter(|(of, caller, what)| {
+                *of == limit && caller.contains(part) && !self.shared.identities.has_ended(what)
             });
-            list.extend(found.map(|(caller, what)| (caller, (source, what))));
+            list.extend(found.map(|(_, caller, what)| (caller, (source, what))));
         }
         let list = list.into_iter().map(|(caller, (source, what))| CallerOverride {
             caller: Caller::from_parts(caller.as_bytes()),
@@ -146,30 +142,21 @@ impl Overrides {
 
     /// Returns a caller as it is written down.
     pub(super) fn text_of<'a>(&self, caller: impl IntoCaller<'a>) -> String {
-        self.shared.snapshot.load().identities().text(&caller.into_caller())
-    }
-
-    /// Returns a caller as it is written down, from a document that has it as in keys; none for a digest that
-    /// is no caller's here.
-    #[cfg(feature = "overrides")]
-    pub(super) fn caller_in_document(&self, text: &str) -> Option<String> {
-        let snapshot = self.shared.snapshot.load();
-        snapshot.identities().text_in_document(text)
+        self.shared.identities.text(&caller.into_caller())
     }
 
     /// Sets the time of the limiter's Redis.
     #[cfg(feature = "overrides")]
     pub(super) fn set_server_time(&self, time: SystemTime) {
-        let snapshot = self.shared.snapshot.load();
-        snapshot.identities().set_server_time(time);
-        if snapshot.has_returned() {
+        self.shared.identities.set_server_time(time);
+        if self.shared.snapshot.load().has_returned() {
             self.follow_clock();
         }
     }
 
     /// Records who is overridden, by the digest of events if there is one.
     pub(super) fn audit(&self, limit: &str, caller: &str, what: Option<&Override>) {
-        let has_digest = self.shared.snapshot.load().identities().has_secret();
+        let has_digest = self.shared.identities.has_secret();
         let caller = has_digest.then(|| caller.rsplit('-').next()).flatten();
         let operator = self.operator();
         tracing::info!(policy = limit, caller, operator, overridden = ?what, "override of a caller changed");

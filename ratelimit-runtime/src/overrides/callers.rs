@@ -8,8 +8,6 @@
 mod tests;
 
 use std::{
-    collections::BTreeMap,
-    fmt,
     hash::{BuildHasher, Hasher, RandomState},
     sync::{
         Arc,
@@ -21,49 +19,18 @@ use std::{
 use hashbrown::HashTable;
 use sha2::{Digest, Sha256};
 
-use super::{Override, applied::AppliedOverride};
+use super::{
+    Override,
+    applied::AppliedOverride,
+    layer::{ALL_LIMITS, Layer},
+};
 use crate::{
     key::{self, Caller},
     policy::PolicyName,
 };
 
-/// The name of all limits. No function has it.
-pub(super) const ALL_LIMITS: &str = "*";
-
 /// The start of a caller that is written as its digest. No text of a part is escaped to it.
 pub(super) const DIGEST: &str = "/%keyed-";
-
-/// Overrides by the limit's name, and by the caller as it is written down.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct CallerOverrides(pub(super) BTreeMap<String, BTreeMap<String, Override>>);
-
-impl CallerOverrides {
-    pub(super) fn insert(&mut self, limit: &str, caller: String, what: Override) {
-        self.0.entry(limit.to_owned()).or_default().insert(caller, what);
-    }
-
-    pub(super) fn remove(&mut self, limit: &str, caller: &str) {
-        if let Some(callers) = self.0.get_mut(limit) {
-            callers.remove(caller);
-            if callers.is_empty() {
-                self.0.remove(limit);
-            }
-        }
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Override)> {
-        self.0.iter().flat_map(|(limit, callers)| {
-            callers.iter().map(move |(caller, what)| (limit.as_str(), caller.as_str(), what))
-        })
-    }
-}
-
-/// The number of overrides. Callers do not belong in a log.
-impl fmt::Debug for CallerOverrides {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.iter().count().fmt(f)
-    }
-}
 
 /// The identities of callers as they are written down, and the clock by which overrides end.
 pub(super) struct Identities {
@@ -194,10 +161,10 @@ impl CallerTable {
     /// Creates the table of several sources, the highest first.
     pub(super) fn new<'a>(
         identities: Arc<Identities>,
-        sources: impl Iterator<Item = &'a CallerOverrides>,
+        sources: impl Iterator<Item = &'a Layer>,
     ) -> Self {
         let mut table = Self { identities, ..Self::default() };
-        for (limit, caller, what) in sources.flat_map(CallerOverrides::iter) {
+        for (limit, caller, what) in sources.flat_map(Layer::of_callers) {
             table.has_all_limits |= limit == ALL_LIMITS;
             let tag = table.identities.tag_of_text(caller);
             let hash = |limit: &str, tag| PolicyName::hash_of(limit) ^ tag;
@@ -219,15 +186,14 @@ impl CallerTable {
         self.has_all_limits
     }
 
-    /// Returns the override of a caller that is in effect: that of the first of the names that has one, else that
-    /// of all limits.
+    /// Returns the overrides of a caller that are in effect: those of these names, then that of all limits.
     pub(super) fn find(
         &self,
-        mut names: impl Iterator<Item = PolicyName>,
+        names: [Option<PolicyName>; 2],
         caller: &Caller,
-    ) -> Option<&AppliedOverride<1>> {
+    ) -> [Option<&AppliedOverride<1>>; 3] {
         if self.entries.is_empty() {
-            return None;
+            return [None; 3];
         }
         let parts = caller.parts();
         let tag = self.identities.tag(parts);
@@ -238,9 +204,9 @@ impl CallerTable {
             let entry = self.entries.find(hash ^ tag, is_it)?;
             entry.overrides.iter().find(|it| !self.identities.has_ended(it.what()))
         };
+        let [plan, limit] = names.map(|it| it.and_then(|name| find(name.hash(), name.text())));
         let all_limits = || find(PolicyName::hash_of(ALL_LIMITS), ALL_LIMITS);
-        let own = names.find_map(|name| find(name.hash(), name.text()));
-        own.or_else(|| if self.has_all_limits { all_limits() } else { None })
+        [plan, limit, self.has_all_limits.then(all_limits).flatten()]
     }
 }
 

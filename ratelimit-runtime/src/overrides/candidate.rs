@@ -175,7 +175,7 @@ impl Overrides {
     /// Ends the trial that [`candidate`](Self::candidate) has started for this limit.
     pub fn end_candidate(&self, name: &str) {
         self.change(self.own_source(), |layer| {
-            let Some(what) = layer.limit(name).filter(|what| what.candidate.is_some()) else {
+            let Some(what) = layer.get(name, None).filter(|what| what.candidate.is_some()) else {
                 return;
             };
             let what = Override { candidate: None, ..what.clone() };
@@ -206,6 +206,6 @@ impl Overrides {
     /// Returns the override of a limit by the source of this handle.
     fn own(&self, name: &str) -> Override {
         let snapshot = self.current();
-        snapshot.layer(self.own_source()).limit(name).cloned().unwrap_or_default()
+        snapshot.layer(self.own_source()).get(name, None).cloned().unwrap_or_default()
     }
 }

@@ -35,8 +35,7 @@ use serde::{
 use toml::value::Datetime;
 
 use super::{
-    Enforcement, Fault, Layer, Override, OverrideError,
-    callers::{ALL_LIMITS, Identities},
+    Enforcement, Fault, Layer, Override, OverrideError, callers::Identities, layer::ALL_LIMITS,
     until,
 };
 use crate::{key::Caller, policy::Tier};
@@ -49,13 +48,16 @@ pub(super) fn parse(text: &str, identities: &Identities) -> Result<Layer, Fault>
         toml::from_str(text).map_err(|error| unreadable(placed(text, &error)))?
     };
     let Document { enforcement, limits, callers } = document;
-    let mut layer = Layer { limits, ..Layer::default() };
+    let mut layer = Layer::default();
+    for (limit, what) in limits {
+        layer.set(&limit, None, Some(what));
+    }
     if let Some(enforcement) = enforcement {
         layer.enforce(enforcement);
     }
     for CallerItem { limit, caller: CallerParts(caller), what } in callers {
-        let caller = identities.text(&caller);
-        layer.callers.insert(limit.as_deref().unwrap_or(ALL_LIMITS), caller, what.into());
+        let (limit, caller) = (limit.as_deref().unwrap_or(ALL_LIMITS), identities.text(&caller));
+        layer.set(limit, Some(&caller), Some(what.into()));
     }
     Ok(layer)
 }
@@ -66,7 +68,7 @@ pub(super) fn parse_one(text: &str) -> Result<Override, Fault> {
         return Ok(Override::new().enforcement(enforcement));
     }
     if !text.trim_start().starts_with('{') {
-        return Err(Fault::Unreadable(format!(
+        return Err(Fault::new(format!(
             "`{}` is none of on, dry_run and off, and no object such as {{\"threshold\": 10}}",
             text.trim()
         )));
@@ -108,7 +110,7 @@ fn placed(text: &str, error: &toml::de::Error) -> String {
 }
 
 fn unreadable(error: impl fmt::Display) -> Fault {
-    Fault::Unreadable(error.to_string().trim_end().to_owned())
+    Fault::new(error.to_string().trim_end().to_owned())
 }
 
 #[derive(Deserialize)]

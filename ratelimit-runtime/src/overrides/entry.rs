@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use ratelimit_core::rules;
+use ratelimit_core::PolicyFault;
 
 use super::{Enforcement, Fault};
 use crate::policy::{Policy, Tier};
@@ -211,30 +211,42 @@ impl Override {
         let Self { period, threshold, tiers, burst, concurrency, .. } = self;
         let is_single = period.is_some() || threshold.is_some();
         let mut policy = match declared.tiers() {
-            _ if is_single && !tiers.is_empty() => return Err(Fault::TiersAndOne),
+            _ if is_single && !tiers.is_empty() => {
+                return Err(Fault::new("`tiers` replace `period` and `threshold`; give one"));
+            }
             _ if !tiers.is_empty() => declared.with_tiers(tiers),
             [tier] if is_single => {
                 let period = period.unwrap_or(tier.period());
                 let tier = Tier::new(period, threshold.unwrap_or(tier.threshold()));
                 declared.with_tiers(&[tier])
             }
-            [] if is_single => return Err(Fault::NoWindow),
-            several if is_single => return Err(Fault::SeveralTiers(several.len())),
+            [] if is_single => {
+                let why = "the limit has no window; give `tiers`, or `concurrency` alone";
+                return Err(Fault::new(why));
+            }
+            several if is_single => {
+                let count = several.len();
+                let why = format!("the limit has {count} tiers; give all of them as `tiers`");
+                return Err(Fault::new(why));
+            }
             _ => *declared,
         };
         if policy.calendar_unit() != declared.calendar_unit() {
-            return Err(Fault::Policy(rules::calendar_violation("period")));
+            return Err(PolicyFault::CalendarWith { argument: "period" }.into());
         }
         if let Some(burst) = burst {
             policy = policy.burst(*burst);
         }
         if let Some(calls) = concurrency {
             if policy.max_concurrency().is_none() {
-                return Err(Fault::NoConcurrency);
+                return Err(Fault::new(
+                    "the limit declares no `concurrency`, and its calls would hold no permit; declare \
+                     one in the program",
+                ));
             }
             policy = policy.concurrency(*calls);
         }
-        policy.validate_shape().map_err(|invalid| Fault::Policy(invalid.rule()))?;
+        policy.validate_shape().map_err(|invalid| invalid.rule())?;
         Ok(policy)
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of overrides.
 
-use std::{error::Error, fmt};
+use std::{borrow::Cow, error::Error, fmt};
 
 use crate::error::OneLine;
 #[cfg(feature = "overrides")]
@@ -26,41 +26,27 @@ impl From<Fault> for OverrideError {
     }
 }
 
-/// The reason of an [`OverrideError`].
+/// The reason of an [`OverrideError`], in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// The overridden policy breaks a rule.
-    Policy(PolicyFault),
-    /// A period or a threshold for a limit of this many tiers.
-    SeveralTiers(usize),
-    /// A period or a threshold for a limit without a window.
-    NoWindow,
-    /// Calls in flight for a limit that declares none.
-    NoConcurrency,
-    /// Tiers together with a period or a threshold.
-    TiersAndOne,
-    /// A `deny` for a limit.
-    OfCallers,
-    /// A `deny` with other values.
-    DenyAndOther,
-    /// A candidate for a caller.
-    CandidateOfCaller,
-    /// A candidate with anything but numbers of a window.
-    CandidateAndOther,
-    /// A text or a file that is no override.
-    #[cfg(feature = "overrides")]
-    Unreadable(String),
-    /// Anything but an enforcement for all limits together.
-    MoreThanEnforcement,
-    /// One more field than are read, in the hash of this key.
-    #[cfg(feature = "overrides")]
-    Full(String),
+pub(crate) struct Fault(Cow<'static, str>);
+
+impl Fault {
+    pub(crate) fn new(why: impl Into<Cow<'static, str>>) -> Self {
+        Self(why.into())
+    }
+
     /// Redis did not answer.
     #[cfg(feature = "overrides")]
-    Unavailable(UnavailableReason),
-    /// The limiter is in memory.
-    #[cfg(feature = "overrides")]
-    NoRedis,
+    pub(super) fn unavailable(reason: UnavailableReason) -> Self {
+        Self::new(format!("no answer from Redis: {reason}"))
+    }
+}
+
+/// The overridden policy breaks a rule.
+impl From<PolicyFault> for Fault {
+    fn from(fault: PolicyFault) -> Self {
+        Self::new(fault.to_string())
+    }
 }
 
 impl OverrideError {
@@ -95,41 +81,7 @@ impl fmt::Display for OverrideError {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Policy(fault) => fault.fmt(f),
-            Self::SeveralTiers(count) => {
-                write!(f, "the limit has {count} tiers; give all of them as `tiers`")
-            }
-            Self::NoWindow => {
-                f.write_str("the limit has no window; give `tiers`, or `concurrency` alone")
-            }
-            Self::NoConcurrency => f.write_str(
-                "the limit declares no `concurrency`, and its calls would hold no permit; declare \
-                 one in the program",
-            ),
-            Self::TiersAndOne => f.write_str("`tiers` replace `period` and `threshold`; give one"),
-            Self::OfCallers => f.write_str("`deny` is for single callers"),
-            Self::DenyAndOther => f.write_str("`deny` takes nothing but `until` and `by`"),
-            Self::CandidateOfCaller => f.write_str("`candidate` is for limits"),
-            Self::CandidateAndOther => f.write_str(
-                "`candidate` takes nothing but `period`, `threshold`, `tiers` and `burst`",
-            ),
-            #[cfg(feature = "overrides")]
-            Self::Unreadable(why) => f.write_str(why),
-            Self::MoreThanEnforcement => {
-                f.write_str("all limits together take only `on`, `dry_run` or `off`")
-            }
-            #[cfg(feature = "overrides")]
-            Self::Full(key) => {
-                write!(f, "`{key}` on Redis has its most fields, 10000; remove some first")
-            }
-            #[cfg(feature = "overrides")]
-            Self::Unavailable(reason) => write!(f, "no answer from Redis: {reason}"),
-            #[cfg(feature = "overrides")]
-            Self::NoRedis => f.write_str(
-                "a limiter in memory has no overrides on Redis; connect it, or `set` them",
-            ),
-        }
+        f.write_str(&self.0)
     }
 }
 

@@ -72,6 +72,6 @@ impl Overrides {
 
 impl From<UnreadableFile> for OverrideError {
     fn from(file: UnreadableFile) -> Self {
-        Self::from(Fault::Unreadable(file.why)).at(file.path.display().to_string())
+        Self::from(Fault::new(file.why)).at(file.path.display().to_string())
     }
 }

@@ -19,8 +19,7 @@ const POLICIES: [Policy; 5] = [
 pub(crate) fn assert_property(text: &str) {
     match document::parse(text, &Identities::default()) {
         Ok(layer) => {
-            let of_callers = layer.callers.iter().map(|(_, _, what)| what);
-            layer.limits.values().chain(of_callers).for_each(make_policies);
+            layer.iter().for_each(|(.., what)| make_policies(what));
         }
         Err(fault) => assert!(!fault.to_string().is_empty()),
     }

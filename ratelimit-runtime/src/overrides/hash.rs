@@ -18,13 +18,13 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use self::{
-    fields::{ALL_FIELD, HashKind, REVISION},
+    fields::{HashKind, REVISION},
     follower::follow,
     status::STATUS_KEY,
 };
 use super::{
     Enforcement, Fault, Override, OverrideError, OverrideProblem, OverrideSource, Overrides,
-    Shared, callers::random, fleet::STARTED,
+    Shared, callers::random, fleet::STARTED, layer::ALL_LIMITS,
 };
 use crate::{
     error::UnavailableReason,
@@ -70,6 +70,11 @@ enum HashState {
 }
 
 impl FleetHashes {
+    /// Returns the hash of limits, or that of callers.
+    fn of(&self, caller: Option<&str>) -> &FleetHash {
+        if caller.is_some() { &self.callers } else { &self.limits }
+    }
+
     /// Returns the problems of the latest polls.
     pub(super) fn problems(&self) -> impl Iterator<Item = OverrideProblem> {
         [&self.limits, &self.callers].into_iter().filter_map(|hash| match *hash.state.lock() {
@@ -103,7 +108,7 @@ impl FleetHash {
             fields = self.kind.fields_of(&overrides.layer(OverrideSource::Redis));
             fields.retain(|(other, _)| other != field);
         } else if value.is_none() {
-            is_known = self.hash.remove(field).await.map_err(Fault::Unavailable)?;
+            is_known = self.hash.remove(field).await.map_err(Fault::unavailable)?;
         } else {
             max_fields = self.kind.max_fields();
         }
@@ -111,7 +116,7 @@ impl FleetHash {
         match self.kind {
             // There is always a field, and this one changes nothing.
             HashKind::Limits if is_lost && fields.is_empty() => {
-                fields.push((ALL_FIELD.to_owned(), Enforcement::On.as_str().to_owned()));
+                fields.push((ALL_LIMITS.to_owned(), Enforcement::On.as_str().to_owned()));
             }
             HashKind::Callers => {
                 let revision = format!("{:016x}", random());
@@ -121,13 +126,16 @@ impl FleetHash {
         }
         if !fields.is_empty() {
             let set = async |ended: Vec<_>| self.hash.set(&fields, &ended, max_fields, None).await;
-            let mut is_set = set(Vec::new()).await.map_err(Fault::Unavailable)?;
+            let mut is_set = set(Vec::new()).await.map_err(Fault::unavailable)?;
             if !is_set {
-                let ended = self.ended().await.map_err(Fault::Unavailable)?;
-                is_set = set(ended).await.map_err(Fault::Unavailable)?;
+                let ended = self.ended().await.map_err(Fault::unavailable)?;
+                is_set = set(ended).await.map_err(Fault::unavailable)?;
             }
             if !is_set {
-                return Err(Fault::Full(self.key.clone()).into());
+                let key = &self.key;
+                let full =
+                    format!("`{key}` on Redis has its most fields, 10000; remove some first");
+                return Err(Fault::new(full).into());
             }
         }
         if is_lost {
@@ -263,6 +271,8 @@ impl Overrides {
     }
 
     fn hashes(&self) -> Result<&FleetHashes, Fault> {
-        self.shared.hashes.as_ref().ok_or(Fault::NoRedis)
+        self.shared.hashes.as_ref().ok_or_else(|| {
+            Fault::new("a limiter in memory has no overrides on Redis; connect it, or `set` them")
+        })
     }
 }

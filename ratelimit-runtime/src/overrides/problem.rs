@@ -7,7 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Layer, OverrideError, OverrideSource, Overrides, callers::ALL_LIMITS};
+use super::{Layer, OverrideError, OverrideSource, Overrides, layer::ALL_LIMITS};
 use crate::{
     error::{OneLine, UnavailableReason},
     registry,
@@ -186,9 +186,7 @@ impl Overrides {
 
     /// Logs the new overrides of unknown limits, and updates the counts.
     pub(super) fn on_change(&self, source: OverrideSource, before: &Layer, now: &Layer) {
-        let before: BTreeSet<_> = named(before).collect();
-        let added = named(now).filter(|name| !before.contains(name));
-        for problem in unknown(source, added) {
+        for problem in unknown(source, &named(now) - &named(before)) {
             if matches!(problem, OverrideProblem::UnknownLimit { nearest: Some(_), .. }) {
                 tracing::warn!(%problem, "override changes no limit");
             } else {
@@ -209,25 +207,20 @@ impl Overrides {
 }
 
 /// Returns the names of the limits that are overridden, also for single callers.
-fn named(layer: &Layer) -> impl Iterator<Item = &String> {
-    let with_callers = layer.callers.0.keys().filter(|name| *name != ALL_LIMITS);
-    with_callers.filter(|name| !layer.limits.contains_key(*name)).chain(layer.limits.keys())
+fn named(layer: &Layer) -> BTreeSet<&str> {
+    layer.iter().map(|(limit, ..)| limit).filter(|limit| *limit != ALL_LIMITS).collect()
 }
 
 /// Returns the problems of the names that no limit has.
-fn unknown<'a>(
-    source: OverrideSource,
-    names: impl Iterator<Item = &'a String>,
-) -> Vec<OverrideProblem> {
-    let mut names = names.peekable();
-    if names.peek().is_none() {
+fn unknown(source: OverrideSource, names: BTreeSet<&str>) -> Vec<OverrideProblem> {
+    if names.is_empty() {
         return Vec::new();
     }
     let known = registry::names();
-    let unknown = names.filter(|name| !known.contains(name.as_str()));
-    let problem = |limit: &String| OverrideProblem::UnknownLimit {
+    let unknown = names.into_iter().filter(|name| !known.contains(name));
+    let problem = |limit: &str| OverrideProblem::UnknownLimit {
         source,
-        limit: limit.clone(),
+        limit: limit.to_owned(),
         nearest: registry::nearest(limit, &known),
     };
     unknown.map(problem).collect()

@@ -11,6 +11,7 @@ use super::{
     candidate::Candidate,
     effective::Effective,
     filter::NameBits,
+    layer::ALL_LIMITS,
 };
 use crate::{
     error::Denied,
@@ -40,8 +41,8 @@ struct LimitEntry {
 
 impl Snapshot {
     /// Returns a snapshot without overrides.
-    pub(super) fn new(identities: Identities) -> Self {
-        Self::default().merge(Default::default(), Arc::new(identities))
+    pub(super) fn new(identities: Arc<Identities>) -> Self {
+        Self::default().merge(Default::default(), identities)
     }
 
     /// Returns the snapshot after a change of one layer, or nothing if that leaves it as it is.
@@ -67,8 +68,8 @@ impl Snapshot {
         identities: Arc<Identities>,
     ) -> Self {
         let mut merged = BTreeMap::<&str, Override>::new();
-        for (name, higher) in layers.iter().flat_map(|layer| &layer.limits) {
-            let lower = merged.remove(name.as_str()).unwrap_or_default();
+        for (name, higher) in layers.iter().flat_map(|layer| layer.of_limits()) {
+            let lower = merged.remove(name).unwrap_or_default();
             merged.insert(name, higher.clone().layered_over(lower));
         }
         let mut limits = HashTable::with_capacity(merged.len());
@@ -83,8 +84,7 @@ impl Snapshot {
             let limit = LimitEntry { name: name.to_owned(), merged, candidate };
             limits.insert_unique(hash, limit, |limit| PolicyName::hash_of(&limit.name));
         }
-        let sources = layers.iter().rev().map(|layer| &layer.callers);
-        let callers = CallerTable::new(identities, sources);
+        let callers = CallerTable::new(identities, layers.iter().rev().map(|layer| &**layer));
         let first_end = layers.iter().filter_map(|layer| layer.first_end()).min();
         let global = OverrideSource::ALL.into_iter().rev().find_map(|source| {
             layers[source as usize].enforcement().map(|enforcement| (enforcement, source))
@@ -101,22 +101,26 @@ impl Snapshot {
     #[cfg(feature = "overrides")]
     pub(super) fn has_returned(&self) -> bool {
         let now = self.identities().now();
-        self.layers.iter().any(|layer| layer.returned(now).next().is_some())
+        self.layers.iter().any(|layer| layer.has_returned(now))
     }
 
-    pub(super) fn identities(&self) -> &Arc<Identities> {
+    fn identities(&self) -> &Arc<Identities> {
         &self.callers.identities
     }
 
     /// Returns the names of the limits whose calls may differ from their declarations.
     pub(super) fn names(&self) -> NameBits {
-        if self.enforcement().is_some() || self.callers.has_all_limits() {
+        // A global `On` changes no limit. One that ends is looked up, as a lower source's may follow.
+        let is_idle = self.global.is_none_or(|(enforcement, source)| {
+            let what = self.layer(source).get(ALL_LIMITS, None);
+            enforcement == Enforcement::On && what.is_none_or(|what| what.until.is_none())
+        });
+        if !is_idle || self.callers.has_all_limits() {
             return NameBits::ALL;
         }
         let mut names = NameBits::default();
-        let with_callers = self.layers.iter().flat_map(|layer| layer.callers.0.keys());
-        let limits = self.limits.iter().map(|limit| &limit.name).chain(with_callers);
-        for name in limits {
+        let places = self.layers.iter().flat_map(|layer| layer.iter());
+        for (name, ..) in places.filter(|(name, ..)| *name != ALL_LIMITS) {
             names.insert(PolicyName::hash_of(name));
             names.insert(PolicyName::hash_of(plans::limit_of(name)));
         }
@@ -148,12 +152,13 @@ impl Snapshot {
 
     pub(super) fn by_source(&self, name: &str) -> Vec<(OverrideSource, Override)> {
         let sources = OverrideSource::ALL.into_iter().rev();
-        let found = |source| Some((source, self.layer(source).limit(name)?.clone()));
+        let found = |source| Some((source, self.layer(source).get(name, None)?.clone()));
         sources.filter_map(found).collect()
     }
 
-    /// Returns the policy, the enforcement or the answer of a call. The caller's override comes before the
-    /// plan's, this before the limit's, and a `deny` before the global enforcement. Numbers of several overrides are not mixed.
+    /// Returns the policy, the enforcement or the answer of a call. The caller's overrides come before the
+    /// plan's, this before the limit's, and a `deny`, which is an enforcement, before the global one. Enforcement and
+    /// numbers are found separately, and numbers of several overrides are not mixed.
     pub(super) fn effective<'a>(
         &self,
         written: &'a Policy,
@@ -162,24 +167,28 @@ impl Snapshot {
     ) -> Effective<'a> {
         // That of the plan, and that of the limit.
         let names = [written.label(), Some(written.full_name())];
-        let mine = self.callers.find(names.into_iter().flatten(), caller);
-        if let Some(mine) = mine.filter(|mine| mine.what().deny) {
+        let of_caller = self.callers.find(names, caller);
+        let of_caller = || of_caller.into_iter().flatten();
+        let enforces = |it: &&Override| it.deny || it.enforcement.is_some();
+        if let Some(mine) = of_caller().map(AppliedOverride::what).find(enforces)
+            && mine.deny
+        {
             let now = || self.identities().now();
-            let wait = mine.what().until.map(|until| until.duration_since(now()));
+            let wait = mine.until.map(|until| until.duration_since(now()));
             let answer = Denied::new(written, wait.map(Result::unwrap_or_default));
             return Effective::answered(written, answer.into());
         }
         let globally = |own: Enforcement| self.global.map_or(own, |(global, _)| own.max(global));
         let find = |name: PolicyName| self.find(name.hash(), name.text());
         let limits = names.map(|name| name.and_then(find));
-        if mine.is_none() && limits.iter().all(Option::is_none) {
+        if of_caller().next().is_none() && limits.iter().all(Option::is_none) {
             return Effective::declared(written, globally(declared));
         }
         let limits = || limits.into_iter().flatten();
         let of_limits = limits().map(|limit| limit.merged.what());
-        let mut own = mine.map(AppliedOverride::what).into_iter().chain(of_limits);
+        let mut own = of_caller().map(AppliedOverride::what).chain(of_limits);
         let enforcement = globally(own.find_map(|what| what.enforcement).unwrap_or(declared));
-        let mine = mine.filter(|mine| mine.what().has_numbers());
+        let mine = of_caller().find(|mine| mine.what().has_numbers());
         let has_numbers = |limit: &&LimitEntry| limit.merged.what().has_numbers();
         // Numbers of the caller or the plan would also be used in place of an applied candidate.
         let of_limit = limits().find(|it| it.candidate.is_some() || has_numbers(it));
@@ -212,7 +221,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn snapshot(name: &str, what: Override) -> Snapshot {
-        let change = |layer: &mut Layer| drop(layer.limits.insert(name.to_owned(), what));
+        let change = |layer: &mut Layer| layer.set(name, None, Some(what));
         Snapshot::default().changed(OverrideSource::Program, change).unwrap()
     }
 
@@ -258,10 +267,24 @@ mod tests {
     }
 
     #[test]
+    fn a_global_enforcement_is_looked_up_if_it_changes_limits_or_ends() {
+        let names = |what: Override| {
+            let change = |layer: &mut Layer| layer.set(ALL_LIMITS, None, Some(what));
+            Snapshot::default().changed(OverrideSource::Operator, change).unwrap().names()
+        };
+        let [on, off] =
+            [Enforcement::On, Enforcement::Off].map(|it| Override::new().enforcement(it));
+        assert_eq!(names(on.clone()), NameBits::default());
+        let until = SystemTime::now() + MINUTE;
+        assert_eq!([names(off), names(on.until(until))], [NameBits::ALL, NameBits::ALL]);
+    }
+
+    #[test]
     fn a_change_that_changes_nothing_makes_no_snapshot() {
         let before = snapshot("mail", Override::new().threshold(9));
         assert!(before.changed(OverrideSource::File, |_| ()).is_none());
-        let removed = before.changed(OverrideSource::Program, |layer| layer.limits.clear());
+        let removed =
+            before.changed(OverrideSource::Program, |layer| layer.set("mail", None, None));
         let names = [before.names(), removed.unwrap().names()];
         assert!(names[0] != NameBits::default() && names[1] == NameBits::default());
     }

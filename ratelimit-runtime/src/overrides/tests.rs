@@ -5,7 +5,7 @@ use std::{
 };
 
 use super::*;
-use crate::policy::PolicyName;
+use crate::policy::{Plans, PolicyName};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -132,4 +132,57 @@ fn calls_in_flight_are_changed_where_they_are_declared() {
     let overrides = Overrides::none(None);
     overrides.set("unknown", nine).unwrap();
     assert!(overrides.set("unknown", Override::new().concurrency(0)).is_err());
+}
+
+/// Every assignment of no override, an enforcement and a number to these places, the highest first, in these
+/// sources, the highest first. A caller's place has its highest source alone; all others are merged.
+fn assert_precedence(policy: &Policy, places: &[(&str, Option<&str>)], sources: &[OverrideSource]) {
+    let (overrides, alice) = (Overrides::none(None), Caller::from("alice"));
+    let slots: Vec<_> = places
+        .iter()
+        .flat_map(|place| sources.iter().map(move |source| (*place, *source)))
+        .collect();
+    let what = |slot: usize, case: usize| match case / 3_usize.pow(u32::try_from(slot).unwrap()) % 3
+    {
+        0 => None,
+        1 => Some(Override::new().enforcement(Enforcement::ALL[slot % 3])),
+        _ => Some(Override::new().threshold(10 + u32::try_from(slot).unwrap())),
+    };
+    for case in 0..3_usize.pow(u32::try_from(slots.len()).unwrap()) {
+        let set: Vec<_> = (0..slots.len()).map(|slot| what(slot, case)).collect();
+        for source in sources {
+            let of_source = || slots.iter().zip(&set).filter(|((_, of), _)| of == source);
+            overrides.change(*source, |layer| {
+                for (((limit, caller), _), what) in of_source() {
+                    layer.set(limit, *caller, what.clone());
+                }
+            });
+        }
+        let mut found = Vec::new();
+        for (place, set) in places.iter().zip(set.chunks(sources.len())) {
+            let set = set.iter().flatten().take(if place.1.is_some() { 1 } else { sources.len() });
+            found.extend(set.filter(|_| place.0 != "*" || place.1.is_some()));
+        }
+        let enforcement = found.iter().find_map(|it| it.enforcement).unwrap_or(Enforcement::On);
+        let mut global = slots.iter().zip(&set).filter(|((place, _), _)| *place == ("*", None));
+        let global = global.find_map(|(_, set)| set.as_ref()?.enforcement);
+        let enforcement = global.map_or(enforcement, |global| global.max(enforcement));
+        let threshold = found.iter().find_map(|it| it.threshold).unwrap_or(1);
+        let now = overrides.effective(policy, &alice, Enforcement::On);
+        let now = (now.enforcement, now.policy().tiers()[0].threshold());
+        assert_eq!(now, (enforcement, threshold), "{slots:?}: {set:?}");
+    }
+}
+
+#[test]
+fn enforcement_and_numbers_are_each_those_of_the_highest_place_that_has_one() {
+    const ALICE: Option<&str> = Some("/alice");
+    const PLANS: Plans = Plans::new("api", "free", Policy::fixed_window("api", MINUTE, 1));
+    let plan = *PLANS.of("free");
+    let of_one = [("api", ALICE), ("*", ALICE), ("api", None), ("*", None)];
+    let of_plans =
+        [("api@free", ALICE), of_one[0], of_one[1], ("api@free", None), of_one[2], of_one[3]];
+    let of_two = [OverrideSource::Redis, OverrideSource::Program];
+    assert_precedence(&Policy::fixed_window("api", MINUTE, 1), &of_one, &of_two);
+    assert_precedence(&plan, &of_plans, &of_two[..1]);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Fault, Layer, Override, OverrideError, callers::ALL_LIMITS};
+use super::{Fault, Layer, Override, OverrideError, layer::ALL_LIMITS};
 use crate::{
     policy::{Policy, Tier},
     registry::{self, RegisteredPolicy},
@@ -11,54 +11,40 @@ use crate::{
 /// A tier that breaks no rule, in place of one whose values are known only at run time.
 const SOME_TIER: Tier = Tier::new(Duration::from_secs(60), 1);
 
-/// Validates the override of one limit against all callsites of this name.
-pub(super) fn named(name: &str, what: &Override) -> Result<(), OverrideError> {
-    against(&registry::policies(), name, what)
-}
-
 /// Validates all overrides of a source.
 pub(super) fn all(layer: &Layer) -> Result<(), OverrideError> {
     let registered = registry::policies();
-    layer.of_limits().try_for_each(|(name, what)| against(&registered, name, what))?;
-    layer.callers.iter().try_for_each(|(limit, _, what)| of_caller(&registered, limit, what))
+    layer.iter().try_for_each(|(limit, caller, what)| against(&registered, limit, caller, what))
 }
 
-/// Validates the override of one caller of a limit, or of all limits.
-pub(super) fn of_caller(
-    registered: &[RegisteredPolicy],
-    limit: &str,
-    what: &Override,
-) -> Result<(), OverrideError> {
-    let numbers = Override { deny: false, ..what.clone() };
-    if what.deny && (numbers.has_numbers() || numbers.enforcement.is_some()) {
-        return Err(OverrideError::of(limit, Fault::DenyAndOther));
-    }
-    if what.candidate.is_some() {
-        return Err(OverrideError::of(limit, Fault::CandidateOfCaller));
-    }
-    fits(registered, limit, &numbers)
-}
-
-/// Validates the override of one limit against the registered policies of its name. Without any, it
-/// is validated against a policy of one tier with any values.
+/// Validates the override of a limit, of all limits or of one caller against the registered policies of the limit's
+/// name. Without any, it is validated against a policy of one tier with any values.
 pub(super) fn against(
     registered: &[RegisteredPolicy],
-    name: &str,
+    limit: &str,
+    caller: Option<&str>,
     what: &Override,
 ) -> Result<(), OverrideError> {
-    if name == ALL_LIMITS && !what.is_enforcement_only() {
-        return Err(OverrideError::of(name, Fault::MoreThanEnforcement));
-    }
-    if what.deny {
-        return Err(OverrideError::of(name, Fault::OfCallers));
-    }
-    if let Some(candidate) = &what.candidate {
-        if !candidate.is_window_only() {
-            return Err(OverrideError::of(name, Fault::CandidateAndOther));
+    let is_of_limit = caller.is_none();
+    let fault = match &what.candidate {
+        _ if is_of_limit && limit == ALL_LIMITS && !what.is_enforcement_only() => {
+            "all limits together take only `on`, `dry_run` or `off`"
         }
-        fits(registered, name, candidate)?;
-    }
-    fits(registered, name, what)
+        _ if is_of_limit && what.deny => "`deny` is for single callers",
+        _ if what.deny && (what.has_numbers() || what.enforcement.is_some()) => {
+            "`deny` takes nothing but `until` and `by`"
+        }
+        Some(_) if !is_of_limit => "`candidate` is for limits",
+        Some(candidate) if !candidate.is_window_only() => {
+            "`candidate` takes nothing but `period`, `threshold`, `tiers` and `burst`"
+        }
+        Some(candidate) => {
+            fits(registered, limit, candidate)?;
+            return fits(registered, limit, what);
+        }
+        None => return fits(registered, limit, what),
+    };
+    Err(OverrideError::of(limit, Fault::new(fault)))
 }
 
 /// Validates the numbers against the registered policies of this name.
@@ -105,7 +91,7 @@ impl Override {
     pub(super) fn validate(&self, declared: &Policy, cost: Option<u32>) -> Result<Policy, Fault> {
         let policy = self.apply(declared)?;
         match policy.validate_with(cost) {
-            Err(invalid) if self.has_numbers() => Err(Fault::Policy(invalid.rule())),
+            Err(invalid) if self.has_numbers() => Err(invalid.rule().into()),
             _ => Ok(policy),
         }
     }

@@ -1,16 +1,11 @@
 //! The part of a policy that shuts callers out who exceed it.
-//!
-//! The lengths are in the room of the last tier: a policy without them is no larger.
 
 use std::time::Duration;
 
-use ratelimit_core::{MAX_TIERS, rules::MAX_BLOCKS};
+use ratelimit_core::rules::MAX_BLOCKS;
 
-use super::{Policy, Tier};
+use super::Policy;
 use crate::time::Micros;
-
-/// The index of the tier whose room they are in.
-pub(super) const ROOM: usize = MAX_TIERS - 1;
 
 impl Policy {
     /// Shuts a caller out who exceeds the limit: for the first of these lengths, and each time that it happens
@@ -51,77 +46,44 @@ impl Policy {
     /// assert_eq!(refused.retry_after(), Duration::from_secs(120));
     /// # }
     /// ```
-    #[must_use]
     pub const fn block(mut self, lengths: &[Duration]) -> Self {
-        if self.count as usize <= ROOM {
-            self.tiers[ROOM] = Tier::of_blocks(lengths);
-        } else if !lengths.is_empty() {
-            self.count = u8::MAX;
+        self.blocks = [Micros::ZERO; MAX_BLOCKS];
+        let mut count = 0;
+        while count < lengths.len() && count < MAX_BLOCKS {
+            self.blocks[count] = Micros::whole_millis(lengths[count]);
+            count += 1;
         }
+        self.block_count = count + (lengths.len() > MAX_BLOCKS) as usize;
         self.checked()
     }
 
     /// Returns `true` if callers are shut out who exceed the limit.
     #[inline]
     pub(crate) const fn has_block(&self) -> bool {
-        self.count as usize <= ROOM && self.tiers[ROOM].threshold > 0
+        self.block_count > 0
     }
 
     /// Returns the lengths for which [`block`](Self::block) shuts callers out.
     pub fn blocks(&self) -> impl Iterator<Item = Duration> {
-        self.block_lengths().map(Duration::from)
+        self.block_lengths().iter().map(|it| Duration::from(*it))
     }
 
     /// Returns the lengths of blocks.
-    pub(crate) fn block_lengths(&self) -> impl Iterator<Item = Micros> {
-        let Tier { period, token, threshold, .. } = self.tiers[ROOM];
-        let count = if self.has_block() { threshold as usize } else { 0 };
-        let all: [u64; MAX_BLOCKS] = [period >> 32, period & LOW, token >> 32, token & LOW];
-        all.into_iter().take(count).map(|millis| Micros::new(millis * 1_000))
+    pub(crate) fn block_lengths(&self) -> &[Micros] {
+        &self.blocks[..self.block_count.min(MAX_BLOCKS)]
     }
 
     /// Returns the lengths for the rules, with one more if there are too many.
     pub(super) fn block_drafts(&self) -> Vec<Option<u64>> {
-        let mut lengths: Vec<_> = self.block_lengths().map(|it| Some(it.get())).collect();
-        if self.has_block() && self.tiers[ROOM].threshold as usize > MAX_BLOCKS {
+        let mut lengths: Vec<_> = self.block_lengths().iter().map(|it| Some(it.get())).collect();
+        if self.block_count > MAX_BLOCKS {
             lengths.push(None);
         }
         lengths
     }
 
-    /// Returns the tiers of this policy without windows.
-    pub(super) const fn tiers_without_windows(&self) -> [Tier; MAX_TIERS] {
-        let mut tiers = [Tier::NONE; MAX_TIERS];
-        if self.has_block() {
-            tiers[ROOM] = self.tiers[ROOM];
-        }
-        tiers
-    }
-
     /// Returns this policy without blocks.
     pub(crate) const fn without_block(self) -> Self {
-        if self.has_block() { self.block(&[]) } else { self }
-    }
-}
-
-/// The lower half of a number.
-const LOW: u64 = u32::MAX as u64;
-
-impl Tier {
-    /// Keeps the lengths in milliseconds, two in a number, and their count. One beyond the last is not kept, but
-    /// counted. What does not fit is far beyond any maximum.
-    #[expect(clippy::cast_possible_truncation, reason = "compared just before, and few")]
-    const fn of_blocks(lengths: &[Duration]) -> Self {
-        let mut millis = [0; MAX_BLOCKS];
-        let mut index = 0;
-        while index < lengths.len() && index < MAX_BLOCKS {
-            let length = lengths[index].as_millis();
-            millis[index] = if length > LOW as u128 { LOW } else { length as u64 };
-            index += 1;
-        }
-        let [first, second, third, fourth] = millis;
-        let (period, token) = (first << 32 | second, third << 32 | fourth);
-        let count = if lengths.len() > MAX_BLOCKS { MAX_BLOCKS + 1 } else { lengths.len() };
-        Self { period, token, threshold: count as u32, refill: 0 }
+        self.block(&[])
     }
 }

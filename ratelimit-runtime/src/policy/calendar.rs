@@ -29,7 +29,6 @@ impl Policy {
     ///     Policy::calendar_window("bill", CalendarUnit::Month, 100_000).zone("Europe/Berlin");
     /// assert!(BILL.validate().is_ok());
     /// ```
-    #[must_use]
     pub const fn calendar_window(name: &'static str, unit: CalendarUnit, threshold: u32) -> Self {
         let period = Duration::from_micros(unit.nominal());
         Self::new(name, Algorithm::CalendarWindow, period, threshold)
@@ -37,7 +36,6 @@ impl Policy {
 
     /// Sets the time zone of a [`calendar_window`](Self::calendar_window), by its name in the database of the
     /// IANA; UTC by default. The database is the system's, or else one in the program.
-    #[must_use]
     pub const fn zone(mut self, zone: &'static str) -> Self {
         self.zone = Some(zone);
         self.checked()

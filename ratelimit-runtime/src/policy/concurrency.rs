@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::Algorithm;
 
-use super::{Policy, millis::Millis};
+use super::Policy;
 use crate::time::Micros;
 
 /// The timeout without [`Policy::concurrency_timeout`].
@@ -31,7 +31,6 @@ impl Policy {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub const fn concurrency_limit(name: &'static str, calls: u32) -> Self {
         Self::without_tiers(name, Algorithm::SlidingWindow).concurrency(calls)
     }
@@ -62,7 +61,6 @@ impl Policy {
     /// | a failover loses the last writes | the permits that were granted in them |
     /// | Redis' clock steps back | none |
     /// | Redis is away, under [`OnStoreError::Local`](crate::OnStoreError::Local) | the limit for each process, which counts the permits that it holds already |
-    #[must_use]
     pub const fn concurrency(mut self, calls: u32) -> Self {
         self.concurrency = Some(calls);
         self.checked()
@@ -70,7 +68,7 @@ impl Policy {
 
     /// Returns this policy without a bound of calls in flight.
     pub(crate) const fn without_concurrency(mut self) -> Self {
-        (self.concurrency, self.concurrency_timeout) = (None, Millis::UNSET);
+        (self.concurrency, self.concurrency_timeout) = (None, None);
         self.checked()
     }
 
@@ -79,15 +77,14 @@ impl Policy {
     ///
     /// It matters on Redis alone. Permits of living processes are renewed there each third of the
     /// timeout, so that a call may take longer. In memory a permit ends with its process.
-    #[must_use]
     pub const fn concurrency_timeout(mut self, timeout: Duration) -> Self {
-        self.concurrency_timeout = Millis::new(timeout);
+        self.concurrency_timeout = Some(Micros::whole_millis(timeout));
         self.checked()
     }
 
     /// Returns the time after which a permit that is not renewed is free.
     pub(crate) fn permit_timeout(&self) -> Micros {
-        self.concurrency_timeout.micros().map_or(DEFAULT_TIMEOUT, Micros::new)
+        self.concurrency_timeout.unwrap_or(DEFAULT_TIMEOUT)
     }
 
     /// Returns the calls of one caller that may be in flight at one time, if

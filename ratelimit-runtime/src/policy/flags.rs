@@ -1,8 +1,9 @@
 //! Properties of a policy, one bit each, and above them the unit of its quota; its algorithm; and its plan.
 
-use ratelimit_core::Algorithm;
+use ratelimit_core::{Algorithm, CalendarUnit};
 
 use super::{PolicyName, QuotaUnit};
+use crate::time::Micros;
 
 /// The bits, the algorithm and the plan, in four bytes: an error contains them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,16 +26,13 @@ impl Flags {
     pub(super) const COUNT_REJECTED: Flag = Flag(1);
     /// There is one tier, and no rule is broken.
     pub(super) const VALID_ALONE: Flag = Flag(1 << 1);
-    /// Besides, there is no `concurrency`, and the window is none of the calendar.
-    pub(super) const SIMPLE: Flag = Flag(1 << 2);
-
     /// There is a lease.
-    pub(super) const LEASED: Flag = Flag(1 << 3);
+    pub(super) const LEASED: Flag = Flag(1 << 2);
     /// Callers are shut out who exceed the limit.
-    pub(super) const BLOCKS: Flag = Flag(1 << 4);
+    pub(super) const BLOCKS: Flag = Flag(1 << 3);
 
     /// The lowest bit of the unit.
-    const UNIT: u32 = 5;
+    const UNIT: u32 = 4;
 
     pub(super) const fn of(algorithm: Algorithm) -> Self {
         Self { bits: 0, algorithm, plan: [0; 2] }
@@ -72,6 +70,13 @@ impl Flags {
     #[inline]
     pub(super) fn plan(self) -> Option<PlanId> {
         (self.plan != [0; 2]).then_some(self.plan)
+    }
+
+    /// Returns the period as messages name it: `month` of a calendar, or a length of time.
+    pub(crate) fn period_text(self, period: Micros) -> String {
+        let unit = CalendarUnit::of_nominal(period.get())
+            .filter(|_| self.algorithm == Algorithm::CalendarWindow);
+        unit.map_or_else(|| period.as_period(), |unit| unit.as_str().to_owned())
     }
 
     #[cfg(feature = "testing")]

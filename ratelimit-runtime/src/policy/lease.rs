@@ -1,10 +1,10 @@
-//! The part of a policy that lets processes reserve units.
+//! The part of a policy that lets processes reserve units, and the buckets that are smaller by it.
 
 use std::time::Duration;
 
 use ratelimit_core::{Algorithm, rules};
 
-use super::{Policy, StateKind, Tier, millis::Millis};
+use super::{BucketRate, Policy, StateKind, Tier};
 use crate::time::Micros;
 
 impl Policy {
@@ -55,9 +55,8 @@ impl Policy {
     /// | a failover loses the last writes | the lost units are admitted once more |
     /// | [`Limiter::reset`](crate::Limiter::reset), or the key is deleted | leases of the process that resets end at once; others use theirs until their end |
     /// | an [override](crate::Overrides) changes the limit | each call asks Redis, which counts the units on lease as taken until the end of the lease |
-    #[must_use]
     pub const fn lease(mut self, length: Duration) -> Self {
-        self.lease = Millis::new(length);
+        self.lease = Some(Micros::whole_millis(length));
         if matches!(self.algorithm(), Algorithm::SlidingWindow) {
             self.state = StateKind::WeightedWindow;
         }
@@ -67,8 +66,8 @@ impl Policy {
     /// Returns the length of a [lease](Self::lease), if the policy has one.
     #[must_use]
     pub const fn lease_length(&self) -> Option<Duration> {
-        match self.lease.micros() {
-            Some(micros) => Some(Duration::from_micros(micros)),
+        match self.lease {
+            Some(length) => Some(Duration::from_micros(length.get())),
             None => None,
         }
     }
@@ -76,15 +75,12 @@ impl Policy {
     /// Returns the length of a lease, if the policy has one.
     #[inline]
     pub(crate) const fn lease_micros(&self) -> Option<Micros> {
-        match self.lease.micros() {
-            Some(micros) => Some(Micros::new(micros)),
-            None => None,
-        }
+        self.lease
     }
 
     /// Returns this policy without its lease. It keeps its kind of state.
     pub(crate) const fn without_lease(mut self) -> Self {
-        self.lease = Millis::UNSET;
+        self.lease = None;
         self.checked()
     }
 
@@ -93,6 +89,23 @@ impl Policy {
     pub(crate) fn units_of_lease(&self) -> Option<u64> {
         let lease = self.lease_micros()?;
         self.tiers().iter().map(|tier| tier.refilled(lease)).min()
+    }
+
+    /// Returns the rate and size of this tier as a token bucket.
+    pub(crate) fn bucket(&self, tier: Tier) -> BucketRate {
+        tier.bucket(self.bucket_size(tier))
+    }
+
+    /// Returns the tokens of a full bucket of this tier, if the policy has buckets.
+    #[inline]
+    pub(crate) fn burst_of(&self, tier: Tier) -> Option<u32> {
+        matches!(self.state, StateKind::TokenBucket).then(|| self.bucket_size(tier))
+    }
+
+    /// Returns the tokens of a full bucket of this tier, without regard to a lease.
+    #[inline]
+    pub(crate) fn written_bucket_size(&self, tier: Tier) -> u32 {
+        self.burst.unwrap_or(tier.threshold())
     }
 
     /// Returns the tokens of a full bucket of this tier, as far as calls under the policy may take

@@ -2,7 +2,7 @@
 
 use ratelimit_core::rules;
 
-use super::{Policy, StateKind, Tier, millis::Millis};
+use super::{Policy, StateKind, Tier};
 
 impl Policy {
     /// Returns the policy that admits a call only if this share of each tier and of the permits is left after
@@ -15,7 +15,7 @@ impl Policy {
         let mut policy = *self;
         policy.concurrency = self.concurrency.map(usable);
         if self.state == StateKind::TokenBucket {
-            policy.lease = Millis::of_share(share);
+            (policy.lease, policy.share) = (None, share);
             return policy;
         }
         for tier in &mut policy.tiers {
@@ -28,7 +28,7 @@ impl Policy {
     /// Returns the tokens of a full bucket of this tier that a call under the policy leaves.
     #[inline]
     pub(crate) fn tokens_left(&self, tier: Tier) -> u32 {
-        match self.lease.share() {
+        match self.share {
             0 => 0,
             share => rules::units_left(self.written_bucket_size(tier), share),
         }

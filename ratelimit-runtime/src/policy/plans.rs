@@ -6,6 +6,7 @@ use std::fmt::{self, Write};
 
 pub(crate) use self::names::labels;
 use super::{Flags, Policy, PolicyName};
+use crate::time::Micros;
 
 const MAX_PLANS: usize = 8;
 
@@ -39,6 +40,7 @@ const MAX_PLANS: usize = 8;
 /// # }
 /// ```
 #[derive(Clone, Copy)]
+#[must_use]
 pub struct Plans {
     /// The first one is the default.
     plans: [(&'static str, Policy); MAX_PLANS],
@@ -52,7 +54,6 @@ impl Plans {
     /// # Panics
     ///
     /// If a name is empty, or that of the plan contains `@`. In a `const` it does not compile.
-    #[must_use]
     pub const fn new(name: &'static str, default: &'static str, policy: Policy) -> Self {
         assert!(!name.is_empty(), "plans count under the name of their limit, which is not empty");
         let plans = Self { plans: [(default, policy.named(name)); MAX_PLANS], count: 0 };
@@ -66,7 +67,6 @@ impl Plans {
     /// If it is the ninth, its name is empty, contains `@` or is that of another plan, or its callers would have
     /// another history: under another algorithm, weight or lease, with or without a window or
     /// [`count_rejected`](Policy::count_rejected). In a `const` it does not compile.
-    #[must_use]
     pub const fn plan(mut self, name: &'static str, policy: Policy) -> Self {
         assert!(self.count < MAX_PLANS, "a limit has at most 8 plans");
         assert!(!name.is_empty(), "the name of a plan is not empty");
@@ -80,7 +80,7 @@ impl Plans {
             first.state() as u8 == policy.state() as u8,
             "the plans of a limit count alike: they have one algorithm, and all or none are weighted"
         );
-        assert!(first.lease.is_same(policy.lease), "the plans of a limit have one lease");
+        assert!(is_same_length(first.lease, policy.lease), "the plans of a limit have one lease");
         assert!(
             first.has_window() == policy.has_window()
                 && first.counts_rejected() == policy.counts_rejected(),
@@ -110,7 +110,6 @@ impl Plans {
     }
 
     /// Returns the policy of the default plan.
-    #[must_use]
     pub fn default_policy(&self) -> &Policy {
         self.known(0)
     }
@@ -121,7 +120,6 @@ impl Plans {
     }
 
     /// Returns the plans with their names, the default one first.
-    #[must_use]
     pub fn all(&self) -> &[(&'static str, Policy)] {
         for index in 0..self.count {
             self.known(index);
@@ -143,7 +141,6 @@ impl Plans {
     }
 
     /// Returns the policy of this plan; that of the default plan if there is none of this name.
-    #[must_use]
     pub fn of(&self, plan: impl fmt::Display) -> &Policy {
         let name = |index| self.listed().get(index).map(|(name, _)| *name);
         let mut rest = Rest { names: std::array::from_fn(name) };
@@ -217,6 +214,14 @@ impl Write for Rest {
             *name = name.and_then(|name| name.strip_prefix(text));
         }
         Ok(())
+    }
+}
+
+const fn is_same_length(one: Option<Micros>, other: Option<Micros>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.get() == other.get(),
+        (None, None) => true,
+        _ => false,
     }
 }
 

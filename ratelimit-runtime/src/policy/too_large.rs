@@ -109,7 +109,7 @@ impl fmt::Display for TooLarge {
             PolicyFault::CostTooLarge { largest, .. } => {
                 format!("a sliding window takes at most {largest} in one call")
             }
-            _ => format!("at most {} per {}", self.threshold, self.period.as_period()),
+            _ => format!("at most {} per {}", self.threshold, self.flags.period_text(self.period)),
         };
         write!(f, "rate limit `{policy}` never admits {cost} units at once: {why}")
     }

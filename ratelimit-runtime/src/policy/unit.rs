@@ -39,7 +39,7 @@ impl QuotaUnit {
 }
 
 impl Policy {
-    /// Sets what clients are told that a unit is, for calls whose cost is not 1. It changes no decision.
+    /// Sets the unit that header fields name, for calls whose cost is not 1. It changes no decision.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -50,7 +50,6 @@ impl Policy {
     ///     .quota_unit(QuotaUnit::Tokens);
     /// assert_eq!(TOKENS.unit(), QuotaUnit::Tokens);
     /// ```
-    #[must_use]
     pub const fn quota_unit(mut self, unit: QuotaUnit) -> Self {
         self.flags = self.flags.with_unit(unit);
         self

@@ -6,6 +6,7 @@ use ratelimit_core::{
 };
 
 use super::{Flags, InvalidPolicy, Policy, StateKind, Tier, TooLarge};
+use crate::time::Micros;
 
 /// The reason why a call can never be decided under its policy.
 pub(crate) enum CallFault {
@@ -89,7 +90,7 @@ impl Policy {
     pub(crate) fn is_surely_valid(&self, cost: u32) -> bool {
         let [tier, ..] = self.tiers;
         let most = match self.state {
-            _ if !self.lease.is_unset() => 1,
+            _ if self.lease.is_some() => 1,
             StateKind::TokenBucket => self.written_bucket_size(tier),
             StateKind::SlidingWindow => {
                 u32::try_from(MAX_LOG_COST).map_or(1, |most| most.min(tier.threshold))
@@ -102,7 +103,7 @@ impl Policy {
     /// Validates that calls under the policy can have request ids.
     pub(crate) fn validate_request_id(&self) -> Result<(), InvalidPolicy> {
         let fault = match self.count {
-            0 => Some(rules::nothing_to_count("request_id")),
+            0 => Some(PolicyFault::NothingToCount { argument: "request_id" }),
             _ => rules::request_id_violation(self.algorithm(), self.counts_rejected()),
         };
         self.invalid_by(fault.or(self.block_fault("request_id")))
@@ -110,7 +111,8 @@ impl Policy {
 
     /// Validates that calls under the policy can wait.
     pub(crate) fn validate_wait(&self) -> Result<(), InvalidPolicy> {
-        let of_calendar = self.is_calendar().then(|| rules::calendar_violation("max_wait"));
+        let of_calendar =
+            self.is_calendar().then_some(PolicyFault::CalendarWith { argument: "max_wait" });
         let is_log_of_units = self.has_window() && self.state.is_log_of_units();
         let of_block = self.block_fault("max_wait");
         self.invalid_by(of_calendar.or(of_block).or(rules::wait_violation(is_log_of_units)))
@@ -129,12 +131,14 @@ impl Policy {
     pub(crate) fn validate_leave(&self, waits: bool) -> Result<(), InvalidPolicy> {
         let counted = self.counts_rejected().then_some("count_rejected");
         let other = waits.then_some("max_wait").or(counted);
-        self.invalid_by(other.map(rules::leave_violation).or(self.block_fault("leave")))
+        self.invalid_by(
+            other.map(|argument| PolicyFault::LeaveWith { argument }).or(self.block_fault("leave")),
+        )
     }
 
     /// Returns the rule that an argument of a call breaks if the policy has a block.
     fn block_fault(&self, argument: &'static str) -> Option<PolicyFault> {
-        self.flags.has(Flags::BLOCKS).then(|| rules::block_violation(argument))
+        self.flags.has(Flags::BLOCKS).then_some(PolicyFault::BlockWith { argument })
     }
 
     /// Returns `true` if there are several tiers.
@@ -157,7 +161,9 @@ impl Policy {
         &self,
         argument: &'static str,
     ) -> Result<(), InvalidPolicy> {
-        self.invalid_by(self.flags.has(Flags::LEASED).then(|| rules::needs_the_store(argument)))
+        self.invalid_by(
+            self.flags.has(Flags::LEASED).then_some(PolicyFault::LeaseWith { argument }),
+        )
     }
 
     /// Returns the rules that the policy breaks, or calls of this cost that leave this share.
@@ -178,8 +184,8 @@ impl Policy {
             count_rejected: self.counts_rejected(),
             weighted: self.is_weighted(),
             concurrency: setting(self.concurrency.map(u64::from)),
-            concurrency_timeout: setting(self.concurrency_timeout.micros()),
-            lease: setting(self.lease.micros()),
+            concurrency_timeout: setting(self.concurrency_timeout.map(Micros::get)),
+            lease: setting(self.lease.map(Micros::get)),
             leave: Some(share.into()).filter(|share| *share > 0),
             zone: self.zone.is_some(),
             block: &self.block_drafts(),

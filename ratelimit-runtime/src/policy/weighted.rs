@@ -124,7 +124,6 @@ impl Policy {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub const fn weighted(mut self) -> Self {
         self.state = StateKind::WeightedWindow;
         self.checked()

@@ -50,6 +50,11 @@ pub(super) fn spawn<T: Send + 'static>(
     THREAD.spawn(task.with_current_subscriber())
 }
 
+/// Spawns a task on the thread that ends when the returned owner is dropped.
+pub(super) fn spawn_owned(task: impl Future<Output = ()> + Send + 'static) -> JoinSet<()> {
+    aborted_on_drop(&THREAD, task)
+}
+
 /// A task on the thread, which its owner starts anew once it has ended, also by a panic.
 #[derive(Default)]
 pub(super) struct Worker(Option<JoinHandle<()>>);

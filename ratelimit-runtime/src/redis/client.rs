@@ -27,18 +27,15 @@ use crate::{
     time::Micros,
 };
 
-pub(crate) struct RedisClient {
-    pub(super) topology: Topology,
-}
-
 /// The servers of a limiter.
-pub(super) enum Topology {
+pub(super) enum RedisClient {
     Single(Arc<Node>),
     Cluster(Cluster),
 }
 
 /// Redirects followed without a pause. Further ones wait [`REDIRECT_PAUSE`] each until the deadline:
-/// nodes that redirect to each other have not agreed on the slot's owner yet.
+/// nodes that redirect to each other have not agreed on the slot's owner yet. So does a command whose keys are on
+/// two nodes, until the slot has moved.
 const FAST_REDIRECTS: u32 = 5;
 const REDIRECT_PAUSE: Duration = Duration::from_millis(10);
 
@@ -55,31 +52,27 @@ impl RedisClient {
     pub(super) fn open(url: &str, options: &ConnectOptions) -> Result<Self, ConnectFault> {
         let target = Target::parse(url, &options.at_home())?;
         if matches!(target.kind, Kind::Cluster) {
-            return Ok(Self { topology: Topology::Cluster(Cluster::new(target)) });
+            return Ok(Self::Cluster(Cluster::new(target)));
         }
         let (addresses, first) = (target.addresses(), target.servers[0].addr().clone());
-        Ok(Self::to_node(Node::managed(Connector::new(&Arc::new(target), first), addresses)))
+        let node = Node::managed(Connector::new(&Arc::new(target), first), addresses);
+        Ok(Self::Single(Arc::new(node)))
     }
 
     /// Waits for the end of the first attempt to connect.
     pub(super) async fn connected(&self) -> Result<(), ConnectFault> {
-        let (connected, addresses) = match &self.topology {
-            Topology::Single(node) => (node.connected().await, node.name().to_owned()),
-            Topology::Cluster(cluster) => (cluster.connected().await, cluster.addresses()),
+        let (connected, addresses) = match self {
+            Self::Single(node) => (node.connected().await, node.name().to_owned()),
+            Self::Cluster(cluster) => (cluster.connected().await, cluster.addresses()),
         };
         connected.map_err(|cause| ConnectFault::Unreachable { addresses, cause })
     }
 
-    /// Uses one server.
-    pub(super) fn to_node(node: Node) -> Self {
-        Self { topology: Topology::Single(Arc::new(node)) }
-    }
-
     /// Returns the status of the known servers.
     pub(crate) fn servers(&self) -> Vec<ServerStatus> {
-        let breakers = match &self.topology {
-            Topology::Single(node) => vec![Arc::clone(&node.breaker)],
-            Topology::Cluster(cluster) => cluster.breakers(),
+        let breakers = match self {
+            Self::Single(node) => vec![Arc::clone(&node.breaker)],
+            Self::Cluster(cluster) => cluster.breakers(),
         };
         breakers.iter().map(|breaker| breaker.status()).collect()
     }
@@ -158,7 +151,7 @@ impl RedisClient {
 
     /// Sends a command to the key's server, and waits for its reply until the deadline.
     ///
-    /// Redirects are followed, and the source of an unknown script is sent. After a `READONLY`
+    /// Redirects are followed, also while a slot moves, and the source of an unknown script is sent. After a `READONLY`
     /// error, or a lost connection if the command is idempotent, it is sent once more. The breaker
     /// of each server records one result: that of the last attempt there.
     pub(super) async fn send(
@@ -175,21 +168,21 @@ impl RedisClient {
         loop {
             let (node, asking) = match next.take() {
                 Some(to) => to,
-                None => (self.topology.node_for(key, deadline).await?, false),
+                None => (self.node_for(key, deadline).await?, false),
             };
             let reply = command::send(&node, || build(attempt), asking, options, deadline).await;
             let failed = match reply.map_err(Failure::BreakerOpen)? {
                 Ok(reply) => return Ok(reply),
                 Err(failed) => failed,
             };
-            match (&failed.failure, &self.topology) {
+            match (&failed.failure, self) {
                 (Failure::UnknownScript, _) if !attempt.send_source => {
                     failed.record();
                     // EVAL also adds the script to the server's cache.
                     attempt.send_source = true;
                     next = Some((node, asking));
                 }
-                (Failure::Moved(to) | Failure::Ask(to), Topology::Cluster(cluster)) => {
+                (Failure::Moved(to) | Failure::Ask(to), Self::Cluster(cluster)) => {
                     let is_moved = matches!(failed.failure, Failure::Moved(_));
                     let to = cluster.redirected(to, &node, is_moved.then_some(key));
                     next = Some((to.ok_or(UnavailableReason::NotReady)?, !is_moved));
@@ -197,8 +190,14 @@ impl RedisClient {
                     redirects += 1;
                     pause_before_redirect(redirects, deadline).await?;
                 }
-                (failure, topology) => {
-                    if let Topology::Cluster(cluster) = topology {
+                // Its next node is found anew: the slot may have moved meanwhile.
+                (Failure::TryAgain, Self::Cluster(_)) => {
+                    failed.record();
+                    redirects = redirects.max(FAST_REDIRECTS) + 1;
+                    pause_before_redirect(redirects, deadline).await?;
+                }
+                (failure, _) => {
+                    if let Self::Cluster(cluster) = self {
                         cluster.mark_stale();
                     }
                     if attempt.may_have_run || !failure.is_retryable(options.is_idempotent) {
@@ -214,9 +213,7 @@ impl RedisClient {
             }
         }
     }
-}
 
-impl Topology {
     /// Returns the key's server.
     pub(super) async fn node_for(
         &self,

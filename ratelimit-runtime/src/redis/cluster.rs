@@ -7,12 +7,9 @@
 pub(super) mod slot;
 mod slot_map;
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use tokio::{task::JoinHandle, time::Instant};
+use tokio::{task::JoinSet, time::Instant};
 
 use self::{
     slot::slot,
@@ -33,7 +30,8 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 
 pub(super) struct Cluster {
     map: Arc<SlotMap>,
-    task: JoinHandle<()>,
+    /// Refreshes the map until this is dropped.
+    _task: JoinSet<()>,
 }
 
 impl Cluster {
@@ -41,8 +39,8 @@ impl Cluster {
     pub(super) fn new(target: Target) -> Self {
         let map = Arc::new(SlotMap::new(target));
         map.stale.notify_one();
-        let task = background::spawn(refresh_loop(Arc::clone(&map)));
-        Self { map, task }
+        let task = background::spawn_owned(refresh_loop(Arc::clone(&map)));
+        Self { map, _task: task }
     }
 
     /// Waits for the first slot map. The error is the cause at the last node.
@@ -103,9 +101,9 @@ impl Cluster {
         if address.host.is_empty() {
             host(from.name()).clone_into(&mut address.host);
         }
-        let (number, node) = self.map.add_node(&address, Some(Instant::now()))?;
+        let node = self.map.add_node(&address, Some(Instant::now()))?;
         if let Some(key) = moved {
-            self.map.slots[usize::from(slot(key))].store(number, Ordering::Relaxed);
+            self.map.assign(slot(key), &node);
             self.mark_stale();
         }
         Some(node)
@@ -114,12 +112,6 @@ impl Cluster {
     /// Schedules a refresh of the slot map.
     pub(super) fn mark_stale(&self) {
         self.map.stale.notify_one();
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

@@ -10,7 +10,8 @@ use super::{
     breaker::BreakerGuard,
     echo::Command,
     failure::Failure,
-    node::{Lane, Node, PendingReply},
+    node::{Lane, Node},
+    pending::PendingReply,
 };
 use crate::error::UnavailableReason;
 
@@ -108,12 +109,12 @@ impl Drop for Awaited<'_> {
 
 impl Unrecorded {
     /// Records the failure of a command after which the call continues, or whose caller has gone. A
-    /// redirect is a reply of a healthy server. An unknown script counts for nothing: the server may refuse
+    /// redirect is a reply of a healthy server, and so is one while a slot moves. An unknown script counts for nothing: the server may refuse
     /// its text.
     pub(super) fn record(self) {
         match self.failure {
             Failure::UnknownScript => drop(self.guard),
-            Failure::Moved(_) | Failure::Ask(_) => {
+            Failure::Moved(_) | Failure::Ask(_) | Failure::TryAgain => {
                 self.guard.into_iter().for_each(BreakerGuard::succeeded);
             }
             _ => {

@@ -11,32 +11,20 @@
 //! decision takes 2.5 µs of the client's processor, and 6 to 7 µs over the multiplexed connection of the crate
 //! `redis`. That crate has the commands, the values and the handshake.
 
-use std::{
-    future::pending,
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{future::pending, io, pin::pin, sync::Arc, time::Duration};
 
+use futures_util::future::{Either, select};
 use redis::{RedisError, RedisResult};
-use tokio::{
-    sync::{Notify, watch},
-    task::{AbortHandle, JoinHandle},
-    time::Instant,
-};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
 
 use super::{
     background,
     backoff::Backoff,
-    connector::{Connector, NewConnection, first, reply_to},
+    connector::Connector,
     credentials::{Credentials, CredentialsProvider},
     exchange::Exchange,
     failure::{Failure, broken, message},
-    multiplexer::Multiplexer,
-    secrets::Secrets,
+    handle::{Handle, NewHandle},
 };
 use crate::error::UnavailableReason;
 
@@ -53,17 +41,10 @@ const AUTH_TIMEOUT: Duration = Duration::from_secs(1);
 /// the longest pause: no server is asked for more than one useless connection a second.
 const MIN_LIFETIME: Duration = BACKOFF.longest;
 
-/// Consecutive timeouts after which a connection is replaced: nothing else reveals a peer that
-/// vanished without closing it.
-const MAX_TIMEOUTS: u32 = 3;
-
-/// The owners of a handle that one call uses: that call, the state and the task that keeps the connection.
-/// Its command does not wait for others, because there are none to share a write with.
-const ALONE: usize = 3;
-
 pub(super) struct Connection {
     state: watch::Receiver<ConnectionState>,
-    task: JoinHandle<()>,
+    /// Keeps the connection until this is dropped.
+    _task: JoinSet<()>,
 }
 
 #[derive(Clone)]
@@ -89,103 +70,12 @@ impl ConnectFailure {
     }
 }
 
-/// A handle of one connection, for calls.
-pub(super) struct Handle {
-    multiplexer: Multiplexer,
-    /// The number of the connection in this process.
-    number: u64,
-    secrets: Secrets,
-    since: Instant,
-    /// `true` after the first reply to a command.
-    has_replied: AtomicBool,
-    /// Consecutive commands without a reply in time.
-    timeouts: AtomicU32,
-    /// `true` if calls must not use it any more.
-    is_retired: AtomicBool,
-    retired: Notify,
-    /// The task that carries the connection's bytes, for as long as its handle exists.
-    driver: AbortHandle,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
-}
-
-impl Handle {
-    /// Starts the driver of a connection on the current runtime.
-    fn start(connection: NewConnection) -> NewHandle {
-        static NUMBERS: AtomicU64 = AtomicU64::new(0);
-
-        let NewConnection { multiplexer, driver, secrets, renewal } = connection;
-        let driver = tokio::spawn(driver);
-        let handle = Self {
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            multiplexer,
-            secrets,
-            since: Instant::now(),
-            has_replied: AtomicBool::new(false),
-            timeouts: AtomicU32::new(0),
-            is_retired: AtomicBool::new(false),
-            retired: Notify::new(),
-            driver: driver.abort_handle(),
-        };
-        NewHandle { handle: Arc::new(handle), driver, renewal }
-    }
-
-    /// Sends the command of an exchange.
-    pub(super) fn send(self: &Arc<Self>, exchange: &Arc<Exchange>) {
-        self.multiplexer.send(exchange, Arc::strong_count(self) <= ALONE);
-    }
-
-    fn is_live(&self) -> bool {
-        !self.is_retired.load(Ordering::Relaxed) && !self.driver.is_finished()
-    }
-
-    /// Ends the use of the connection, which is then replaced.
-    pub(super) fn retire(&self) {
-        self.avoid();
-        self.retired.notify_one();
-    }
-
-    /// Ends the use of a connection whose driver ends: by that it is replaced.
-    pub(super) fn avoid(&self) {
-        self.is_retired.store(true, Ordering::Relaxed);
-    }
-
-    /// Records that a command got a reply.
-    pub(super) fn on_reply(&self) {
-        self.timeouts.store(0, Ordering::Relaxed);
-        self.has_replied.store(true, Ordering::Relaxed);
-    }
-
-    /// Records that a command got no reply in time.
-    pub(super) fn on_timeout(&self) {
-        if self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_TIMEOUTS {
-            self.retire();
-        }
-    }
-
-    /// Returns `true` if the connection is young and has served no command.
-    fn is_useless(&self) -> bool {
-        !self.has_replied.load(Ordering::Relaxed) && self.since.elapsed() < MIN_LIFETIME
-    }
-}
-
-/// A handle, the task that carries its bytes, and the time of the next login, if the first one ends.
-struct NewHandle {
-    handle: Arc<Handle>,
-    driver: JoinHandle<()>,
-    renewal: Option<Instant>,
-}
-
 impl Connection {
     /// Connects in the background, and keeps connected.
     pub(super) fn new(connector: Connector) -> Arc<Self> {
         let (sender, state) = watch::channel(ConnectionState::Connecting);
-        let task = background::spawn(keep_connected(connector, sender));
-        Arc::new(Self { state, task })
+        let task = background::spawn_owned(keep_connected(connector, sender));
+        Arc::new(Self { state, _task: task })
     }
 
     /// Returns a live handle. Waits for an attempt under way, unless the one before it failed.
@@ -234,25 +124,19 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn keep_connected(mut connector: Connector, state: watch::Sender<ConnectionState>) {
+async fn keep_connected(connector: Connector, state: watch::Sender<ConnectionState>) {
     let mut backoff = BACKOFF;
     loop {
-        let failure = match connect(&mut connector).await {
+        let failure = match connect(&connector).await {
             Ok(NewHandle { handle, driver, renewal }) => {
+                let since = Instant::now();
                 state.send_replace(ConnectionState::Ready(Arc::clone(&handle)));
-                let logins =
-                    keep_logged_in(connector.target.options.credentials.as_ref(), &handle, renewal);
-                let retired = async {
-                    let _ = first(handle.retired.notified(), logins).await;
-                };
-                let has_ended = matches!(first(driver, retired).await, Some(Ok(())));
-                if !has_ended || !handle.is_useless() {
+                let provider = connector.target.options.credentials.as_ref();
+                let logins = pin!(keep_logged_in(provider, &handle, renewal));
+                let retired = pin!(handle.retired.notified());
+                let end = select(driver, select(retired, logins)).await;
+                let has_ended = matches!(end, Either::Left((Ok(()), _)));
+                if !has_ended || handle.has_replied() || since.elapsed() >= MIN_LIFETIME {
                     backoff.reset();
                     state.send_replace(ConnectionState::Connecting);
                     continue;
@@ -299,7 +183,7 @@ async fn log_in(provider: &CredentialsProvider, handle: &Arc<Handle>) -> RedisRe
     handle.secrets.add(&credentials);
     let exchange = Exchange::new(credentials.auth(), false);
     handle.send(&exchange);
-    let Ok(reply) = tokio::time::timeout(AUTH_TIMEOUT, reply_to(&exchange)).await else {
+    let Ok(reply) = tokio::time::timeout(AUTH_TIMEOUT, exchange.answer()).await else {
         exchange.abandon();
         return Err(io::Error::from(io::ErrorKind::TimedOut).into());
     };
@@ -307,13 +191,11 @@ async fn log_in(provider: &CredentialsProvider, handle: &Arc<Handle>) -> RedisRe
 }
 
 /// Connects on the runtime that made the limiter.
-async fn connect(connector: &mut Connector) -> RedisResult<NewHandle> {
+async fn connect(connector: &Connector) -> RedisResult<NewHandle> {
     let work = || {
-        let mut connector = connector.clone();
-        async move { (connector.connect().await.map(Handle::start), connector) }
+        let connector = connector.clone();
+        async move { connector.connect().await }
     };
     // On the heap: the future is large.
-    let (handle, changed) = Box::pin(connector.target.options.home.run(work)).await;
-    *connector = changed;
-    handle
+    Box::pin(connector.target.options.home.run(work)).await
 }

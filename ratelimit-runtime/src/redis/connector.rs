@@ -1,24 +1,25 @@
 //! Connecting to a server, or to the primary that Sentinels name.
 
-use std::{collections::HashMap, io, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use futures_util::{
-    FutureExt,
-    future::{Either, select},
-};
+use futures_util::future::select_ok;
 use redis::{
-    Cmd, ConnectionAddr, ProtocolVersion, RedisError, RedisResult, Value, from_redis_value,
+    Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, RedisResult, Value,
+    from_redis_value,
 };
-use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     credentials::Credentials,
-    dial::{dial, first_success},
+    dial::dial,
     exchange::Exchange,
     failure::{Address, broken, message},
-    multiplexer::{Multiplexer, MultiplexerTask},
+    handle::{Handle, NewHandle},
     secrets::Secrets,
-    stream::BoxedStream,
     target::{Kind, Target, beside},
 };
 
@@ -37,7 +38,8 @@ pub(super) struct Connector {
     pub(super) target: Arc<Target>,
     /// The server; behind Sentinels, they are asked for it at each connect.
     address: ConnectionAddr,
-    protocol: Option<ProtocolVersion>,
+    /// The version of the protocol, once it is known.
+    protocol: Arc<OnceLock<ProtocolVersion>>,
     /// The longest reply, in bytes.
     max_reply: usize,
 }
@@ -49,7 +51,8 @@ impl Connector {
             Kind::Cluster => MAX_REPLY_OF_NODE,
             Kind::Single | Kind::Sentinel { .. } => MAX_REPLY,
         };
-        Self { target: Arc::clone(target), address, protocol: target.protocol, max_reply }
+        let protocol = Arc::new(target.protocol.map(OnceLock::from).unwrap_or_default());
+        Self { target: Arc::clone(target), address, protocol, max_reply }
     }
 
     /// Connects to the same server. A reply of more than this many bytes ends the connection.
@@ -58,34 +61,35 @@ impl Connector {
     }
 
     /// Connects, with RESP3 if the server has it and the URL names no version.
-    pub(super) async fn connect(&mut self) -> RedisResult<NewConnection> {
+    pub(super) async fn connect(&self) -> RedisResult<NewHandle> {
         let settings = self.target.servers[0].redis_settings();
         let login = match &self.target.options.credentials {
             Some(provider) => Some(provider.for_connect().await?),
             None => Credentials::in_url(settings.username(), settings.password()),
         };
-        let is_behind_sentinels = matches!(self.target.kind, Kind::Sentinel { .. });
-        if is_behind_sentinels {
-            self.address = self.find_primary().await?;
-        }
+        let primary = match self.target.kind {
+            Kind::Sentinel { .. } => Some(self.find_primary().await?),
+            Kind::Single | Kind::Cluster => None,
+        };
+        let address = primary.as_ref().unwrap_or(&self.address);
         let database = settings.db();
         let open = |protocol| {
             let mut commands = preparation(login.as_ref(), protocol, database);
-            commands.extend(is_behind_sentinels.then(|| redis::cmd("ROLE")));
-            self.open(&self.address, login.as_ref(), commands)
+            commands.extend(primary.as_ref().map(|_| redis::cmd("ROLE")));
+            self.open(address, login.as_ref(), commands)
         };
-        let (mut connection, role) = match self.protocol {
-            Some(protocol) => open(protocol).await?,
+        let (mut connection, role) = match self.protocol.get() {
+            Some(protocol) => open(*protocol).await?,
             None => match open(ProtocolVersion::RESP3).await {
                 Err(error) if may_lack_resp3(&error) => {
                     let opened = open(ProtocolVersion::RESP2).await?;
-                    self.protocol = Some(ProtocolVersion::RESP2);
+                    let _ = self.protocol.set(ProtocolVersion::RESP2);
                     opened
                 }
                 result => result?,
             },
         };
-        if is_behind_sentinels && !is_primary(&role) {
+        if primary.is_some() && !is_primary(&role) {
             return Err(not_found("the server that the Sentinels name is no primary"));
         }
         connection.renewal = login.and_then(|login| login.renewal());
@@ -94,22 +98,20 @@ impl Connector {
 
     /// Asks all Sentinels, and returns the first answer: one of them may be stopped.
     async fn find_primary(&self) -> RedisResult<ConnectionAddr> {
-        let mut questions = JoinSet::new();
-        for sentinel in &self.target.servers {
-            questions.spawn(self.clone().ask_sentinel(sentinel.addr().clone()));
-        }
-        first_success(questions, broken()).await
+        let sentinels = self.target.servers.iter().map(ConnectionInfo::addr);
+        let questions = sentinels.map(|it| Box::pin(self.ask_sentinel(it)));
+        select_ok(questions).await.map(|(primary, _)| primary)
     }
 
-    async fn ask_sentinel(self, sentinel: ConnectionAddr) -> RedisResult<ConnectionAddr> {
+    async fn ask_sentinel(&self, sentinel: &ConnectionAddr) -> RedisResult<ConnectionAddr> {
         let Kind::Sentinel { primary, login } = &self.target.kind else { return Err(broken()) };
         let mut commands = preparation(login.as_ref(), ProtocolVersion::RESP2, 0);
         commands.push(redis::cmd("SENTINEL").arg("MASTERS").take());
-        let (_, reply) = self.open(&sentinel, login.as_ref(), commands).await?;
+        let (_, reply) = self.open(sentinel, login.as_ref(), commands).await?;
         let primaries: Vec<HashMap<String, String>> = from_redis_value(reply)?;
         let address = primaries.iter().find_map(|it| address_of(primary, it));
         let unknown = || not_found("a Sentinel names no primary of this name that is up");
-        address.map(|it| beside(&sentinel, it.host, it.port)).ok_or_else(unknown)
+        address.map(|it| beside(sentinel, it.host, it.port)).ok_or_else(unknown)
     }
 
     /// Connects, and returns the reply to the last one of the first commands.
@@ -118,34 +120,30 @@ impl Connector {
         address: &ConnectionAddr,
         login: Option<&Credentials>,
         commands: Vec<Cmd>,
-    ) -> RedisResult<(NewConnection, Value)> {
+    ) -> RedisResult<(NewHandle, Value)> {
         let secrets = Secrets::default();
         if let Some(login) = login {
             secrets.add(login);
         }
         let work = async {
             let stream = dial(address, &self.target.options.tls).await?;
-            let (multiplexer, mut driver) =
-                Multiplexer::new(stream, self.max_reply, secrets.clone());
-            let handshake = self.shake_hands(&multiplexer, commands);
-            let reply = first(handshake, &mut driver).await.unwrap_or_else(|| Err(broken()))?;
-            Ok::<_, RedisError>((multiplexer, driver, reply))
+            let connection = NewHandle::start(stream, self.max_reply, secrets);
+            let reply = self.shake_hands(&connection.handle, commands).await?;
+            Ok((connection, reply))
         };
         let is_encrypted = matches!(address, ConnectionAddr::TcpTls { .. });
-        let (multiplexer, driver, reply) =
-            tokio::time::timeout(SERVER_TIMEOUT, work).await.unwrap_or_else(|_| {
-                let hint = if is_encrypted { " (is it a TLS port?)" } else { "" };
-                let why = format!("no answer within {SERVER_TIMEOUT:?}{hint}");
-                Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
-            })?;
-        Ok((NewConnection { multiplexer, driver, secrets, renewal: None }, reply))
+        tokio::time::timeout(SERVER_TIMEOUT, work).await.unwrap_or_else(|_| {
+            let hint = if is_encrypted { " (is it a TLS port?)" } else { "" };
+            let why = format!("no answer within {SERVER_TIMEOUT:?}{hint}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
+        })
     }
 
     /// Sends the first commands, and returns the reply to the last one.
-    async fn shake_hands(&self, to: &Multiplexer, commands: Vec<Cmd>) -> RedisResult<Value> {
+    async fn shake_hands(&self, to: &Arc<Handle>, commands: Vec<Cmd>) -> RedisResult<Value> {
         let send = |command: Cmd| {
             let exchange = Exchange::new(command, false);
-            to.send(&exchange, true);
+            to.send(&exchange);
             exchange
         };
         let needed: Vec<_> = commands.into_iter().map(send).collect();
@@ -154,10 +152,10 @@ impl Connector {
             (!name.is_empty()).then(|| send(redis::cmd("CLIENT").arg("SETNAME").arg(name).take()));
         let mut last = Value::Nil;
         for exchange in needed {
-            last = reply_to(&exchange).await?;
+            last = exchange.answer().await?;
         }
         if let Some(name) = name
-            && let Err(error) = reply_to(&name).await
+            && let Err(error) = name.answer().await
         {
             // A server or a proxy may refuse to name the connection.
             if error.code().is_none() {
@@ -198,10 +196,6 @@ fn not_found(why: &str) -> RedisError {
     io::Error::new(io::ErrorKind::NotFound, why).into()
 }
 
-pub(super) async fn reply_to(exchange: &Exchange) -> RedisResult<Value> {
-    exchange.reply().await.unwrap_or_else(|| Err(broken()))
-}
-
 /// Returns `true` if the server, or a proxy, may not support RESP3: it refuses other than the login, or ends
 /// the connection.
 fn may_lack_resp3(error: &RedisError) -> bool {
@@ -210,26 +204,4 @@ fn may_lack_resp3(error: &RedisError) -> bool {
         Some(_) => true,
         None => error.is_connection_dropped(),
     }
-}
-
-/// Returns the output of `work`, or `None` if `other`, which runs beside it, ends before.
-pub(super) async fn first<T>(
-    work: impl Future<Output = T>,
-    other: impl Future<Output = ()>,
-) -> Option<T> {
-    match select(pin!(work), pin!(other)).await {
-        Either::Left((output, _)) => Some(output),
-        // Its end may be what the work waits for.
-        Either::Right(((), work)) => work.now_or_never(),
-    }
-}
-
-/// A connection after its handshake.
-pub(super) struct NewConnection {
-    pub(super) multiplexer: Multiplexer,
-    /// The future that carries its bytes.
-    pub(super) driver: MultiplexerTask<BoxedStream>,
-    pub(super) secrets: Secrets,
-    /// The time of the next login, if this one ends.
-    pub(super) renewal: Option<Instant>,
 }

@@ -5,11 +5,12 @@
 
 use std::{io, time::Duration};
 
+use futures_util::future::select_ok;
 use redis::{
     ConnectionAddr,
     io::tcp::socket2::{SockRef, TcpKeepalive},
 };
-use tokio::{net::TcpStream, task::JoinSet};
+use tokio::net::TcpStream;
 
 use super::{
     stream::{BoxedStream, EagerSocket},
@@ -40,28 +41,14 @@ pub(super) async fn dial(address: &ConnectionAddr, tls: &Tls) -> io::Result<Boxe
 
 /// Connects to all addresses of the host, and returns the first connection.
 async fn tcp(host: &str, port: u16) -> io::Result<EagerSocket<TcpStream>> {
-    let mut attempts = JoinSet::new();
-    for address in tokio::net::lookup_host((host, port)).await? {
-        attempts.spawn(TcpStream::connect(address));
+    let addresses = tokio::net::lookup_host((host, port)).await?;
+    let attempts: Vec<_> = addresses.map(|it| Box::pin(TcpStream::connect(it))).collect();
+    if attempts.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
     }
-    let why = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    let socket = first_success(attempts, why).await?;
+    let (socket, _) = select_ok(attempts).await?;
     detect_vanished_peer(&socket)?;
     Ok(EagerSocket::new(socket))
-}
-
-/// Returns the first success of some attempts, or the last failure; `why` if there is no attempt.
-pub(super) async fn first_success<T: 'static, E: From<io::Error> + 'static>(
-    mut attempts: JoinSet<Result<T, E>>,
-    mut why: E,
-) -> Result<T, E> {
-    while let Some(attempt) = attempts.join_next().await {
-        match attempt.unwrap_or_else(|error| Err(io::Error::other(error).into())) {
-            Ok(success) => return Ok(success),
-            Err(error) => why = error,
-        }
-    }
-    Err(why)
 }
 
 /// Sets a socket to send at once, and to fail when its peer vanishes without closing it.

@@ -14,7 +14,7 @@ use std::{
 
 use redis::{Cmd, RedisResult, Value};
 
-use super::echo::Command;
+use super::{echo::Command, failure::broken};
 use crate::sync::Mutex;
 
 /// `ASKING`, which precedes a command for a slot that its node imports.
@@ -102,6 +102,11 @@ impl Exchange {
     /// Waits for the reply of an enqueued command.
     pub(super) fn reply(&self) -> impl Future<Output = Reply> {
         poll_fn(|context| self.poll_reply(context))
+    }
+
+    /// Waits for the reply of an enqueued command that goes over no other connection.
+    pub(super) async fn answer(&self) -> RedisResult<Value> {
+        self.reply().await.unwrap_or_else(|| Err(broken()))
     }
 
     /// Returns the reply of an enqueued command once it is there.

@@ -16,6 +16,8 @@ pub(super) enum Failure {
     Moved(Address),
     /// Another node of the cluster imports the key's slot; nothing was executed.
     Ask(Address),
+    /// The keys of the command are on two nodes while their slot moves; nothing was executed.
+    TryAgain,
     /// The connection was lost before the reply; the command may have been executed.
     ConnectionLost,
     Reason(UnavailableReason),
@@ -47,6 +49,7 @@ impl Failure {
             Some("NOSCRIPT") => Self::UnknownScript,
             Some("MOVED") => redirect(Self::Moved),
             Some("ASK") => redirect(Self::Ask),
+            Some("TRYAGAIN") => Self::TryAgain,
             Some("ERR") => script_error_reason(&message(error)).into(),
             Some(code) => reason(code).unwrap_or(UnavailableReason::StoreError).into(),
             None if error.kind() == ErrorKind::AuthenticationFailed => {
@@ -63,6 +66,7 @@ impl Failure {
             Self::BreakerOpen(reason) | Self::Reason(reason) => *reason,
             Self::ConnectionLost => UnavailableReason::Disconnected,
             Self::Moved(_) | Self::Ask(_) => UnavailableReason::Redirected,
+            Self::TryAgain => UnavailableReason::NotReady,
             Self::UnknownScript => UnavailableReason::StoreError,
         }
     }
@@ -94,9 +98,7 @@ fn reason(code: &str) -> Option<UnavailableReason> {
     Some(match code {
         "WRONGTYPE" => UnavailableReason::WrongType,
         "READONLY" => UnavailableReason::ReadOnly,
-        "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY" => {
-            UnavailableReason::NotReady
-        }
+        "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "BUSY" => UnavailableReason::NotReady,
         "OOM" | "MISCONF" | "NOREPLICAS" => UnavailableReason::RefusesWrites,
         "NOPERM" | "NOAUTH" | "WRONGPASS" => UnavailableReason::NotPermitted,
         _ => return None,
@@ -221,6 +223,7 @@ mod tests {
             assert_eq!(reason_of(&format!("ERR {words}")), Reason::NotPermitted);
         }
         assert_eq!(reason_of("MOVED 1 127.0.0.1:7001"), Reason::Redirected);
+        assert_eq!(reason_of("TRYAGAIN Multiple keys request"), Reason::NotReady);
         assert_eq!(reason_of("NOSCRIPT No matching script"), Reason::StoreError);
     }
 

@@ -52,7 +52,7 @@ impl RedisHash {
         }
         let remote = &self.remote;
         let length: usize = self.read(&self.command("HLEN")).await?;
-        let node = remote.client.topology.node_for(&self.key, remote.ends()).await?;
+        let node = remote.client.node_for(&self.key, remote.ends()).await?;
         let read_over = node.connection_number().map(|number| (node.name().to_owned(), number));
         if length > max_fields {
             return Err(UnavailableReason::OverridesTooLarge);

@@ -191,7 +191,7 @@ impl Leases {
             };
             is_new = false;
             if waiting.is_first {
-                LeaseTask::start(self, key, *request.policy, &waiting.signals);
+                LeaseTask::start(self, key, request.policy, &waiting.signals);
             }
             if timeout_at(deadline, waiting.exchanged.changed()).await.is_err() {
                 // Redis does not answer the key's task. Calls ask it themselves for a while.

@@ -6,20 +6,12 @@ use std::{
 };
 
 use redis::{Cmd, RedisFuture, Value, aio::ConnectionLike};
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, timeout_at},
-};
+use tokio::sync::Semaphore;
 
 use super::{
-    breaker::Breaker,
-    connection::Connection,
-    connector::Connector,
-    echo::{Command, is_named},
-    failure::Failure,
-    managed::PendingCommand,
+    breaker::Breaker, connection::Connection, connector::Connector, echo::Command,
+    pending::PendingReply,
 };
-use crate::error::UnavailableReason;
 
 /// Commands whose replies are awaited at one time although their callers have gone.
 const MAX_ABANDONED: usize = 16;
@@ -29,9 +21,6 @@ const MAX_SIDE_REPLY: usize = 4 << 20;
 
 /// The longest wait for the side connection when it is first used.
 const SIDE_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The time after which a late reply is lost, once another connection has replaced that of its command.
-const LATE: Duration = Duration::from_secs(1);
 
 pub(super) struct Node {
     transport: Transport,
@@ -137,64 +126,10 @@ impl Node {
                     Lane::Main => main,
                     Lane::Side => side.get_or_init(|| Connection::new(to_side.clone())),
                 };
-                PendingReply::Managed(PendingCommand::new(connection, command, asking))
+                PendingReply::managed(connection, command, asking)
             }
             Transport::External(send) => {
-                PendingReply::External(send(command.command), command.echo)
-            }
-        }
-    }
-}
-
-/// The reply to a command under way.
-pub(super) enum PendingReply {
-    Managed(PendingCommand),
-    /// The reply, and the number by which it names the command.
-    External(RedisFuture<'static, Value>, Option<u64>),
-}
-
-impl PendingReply {
-    /// Returns `true` if the command was sent, or may have been.
-    pub(super) fn is_sent(&self) -> bool {
-        match self {
-            Self::Managed(command) => command.is_sent(),
-            Self::External(..) => true,
-        }
-    }
-
-    /// Waits for the late reply to a sent command, at most until then. It is lost once another connection has
-    /// been tried for a while in vain.
-    pub(super) async fn wait_on(&mut self, until: Instant) -> Result<Value, Failure> {
-        loop {
-            let is_replaced = matches!(self, Self::Managed(command) if command.is_replaced());
-            let answer = self.wait((Instant::now() + LATE).min(until)).await;
-            match answer {
-                Err(failure) if failure.is_late() && !is_replaced && Instant::now() < until => {}
-                answer => return answer,
-            }
-        }
-    }
-
-    /// Waits for the reply until the deadline. A wait that is cancelled can be resumed.
-    pub(super) async fn wait(&mut self, deadline: Instant) -> Result<Value, Failure> {
-        match self {
-            Self::Managed(command) => {
-                let reply = timeout_at(deadline, command.reply()).await;
-                reply.unwrap_or_else(|_| {
-                    command.on_timeout();
-                    Err(UnavailableReason::DeadlineExceeded.into())
-                })
-            }
-            Self::External(reply, echo) => {
-                let reply = timeout_at(deadline, reply).await;
-                let reply = reply.map_err(|_| UnavailableReason::DeadlineExceeded)?;
-                let mut reply =
-                    reply.and_then(Value::extract_error).map_err(|it| Failure::logged(&it))?;
-                if is_named(&mut reply, *echo) {
-                    Ok(reply)
-                } else {
-                    Err(UnavailableReason::UnexpectedReply.into())
-                }
+                PendingReply::External { reply: send(command.command), echo: command.echo }
             }
         }
     }

@@ -7,11 +7,11 @@
 #[cfg(all(test, not(ratelimit_loom)))]
 mod model;
 
-use std::{collections::HashMap, mem, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
+use futures_util::{StreamExt, stream};
 use tokio::{
     sync::Notify,
-    task::JoinSet,
     time::{Instant, timeout_at},
 };
 
@@ -32,6 +32,9 @@ use crate::{
     time::Micros,
 };
 
+/// A permit is renewed once it is older than this part of its timeout.
+const AGE: u32 = 3;
+
 /// A renewal comes this part of a timeout after it is due, so that one command renews several permits.
 const GATHERING: u32 = 30;
 
@@ -41,15 +44,22 @@ const RETRY: u32 = 10;
 /// The most keys whose renewals are under way at one time.
 const MAX_UNDER_WAY: usize = 64;
 
-/// The permit of one call, which is renewed while it is held.
-struct HeldPermit {
+/// The key of a permit, and the numbers by which it is renewed. Permits of equal ones are renewed together.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct RenewalGroup {
     key: Key,
-    id: u64,
     timeout: Duration,
     /// The number of permits under the key.
     most: u32,
+}
+
+/// The permit of one call, which is renewed while it is held.
+struct HeldPermit {
+    group: RenewalGroup,
     /// The earliest time at which Redis may take the permit for expired; none once it is lost.
-    until: Mutex<Option<Instant>>,
+    until: Option<Instant>,
+    /// The time from which it is to be renewed.
+    due: Instant,
 }
 
 /// The permits that are held.
@@ -64,44 +74,17 @@ pub(super) struct PermitRegistry {
 
 #[derive(Default)]
 struct HeldPermits {
-    held: HashMap<u64, RenewedPermit>,
+    held: HashMap<u64, HeldPermit>,
     /// Renews them while there are any.
     task: Worker,
     /// The time at which the task looks again.
     wakes: Option<Instant>,
 }
 
-struct RenewedPermit {
-    permit: Arc<HeldPermit>,
-    /// The time from which it is to be renewed.
-    due: Instant,
-}
-
-/// The permits of one key that are renewed together.
-type Due = Vec<Arc<HeldPermit>>;
-
 impl HeldPermit {
-    fn due(&self, sent: Instant) -> Instant {
-        sent + self.timeout / 3
-    }
-
-    /// Returns the time at which the task renews a permit that is due at `due`.
-    fn wakes(&self, due: Instant) -> Instant {
-        due + self.timeout / GATHERING
-    }
-}
-
-/// Records which permits are renewed, and which are lost.
-fn record_renewal(permits: &[Arc<HeldPermit>], lost: &[u64], sent: Instant) {
-    let mut newly_lost = 0;
-    for permit in permits {
-        let is_lost = lost.contains(&permit.id);
-        let until = (!is_lost).then(|| sent + permit.timeout);
-        let before = mem::replace(&mut *permit.until.lock(), until);
-        newly_lost += u64::from(is_lost && before.is_some());
-    }
-    if newly_lost > 0 {
-        telemetry::permits_lost(permits[0].key.as_key_ref().name.text(), newly_lost);
+    /// Returns the time at which the task renews it.
+    fn wakes(&self) -> Instant {
+        self.due + self.group.timeout / GATHERING
     }
 }
 
@@ -113,25 +96,22 @@ impl PermitRegistry {
 
     /// Returns the permits that are due by now, in groups of one key each, and the time to look again;
     /// none once no permit is held.
-    fn due(&self, now: Instant) -> (Vec<Due>, Option<Instant>) {
+    fn due(&self, now: Instant) -> (HashMap<RenewalGroup, Vec<u64>>, Option<Instant>) {
         let mut state = self.state.lock();
-        let mut due: HashMap<(Vec<u8>, Duration, u32), Due> = HashMap::new();
+        let mut due: HashMap<RenewalGroup, Vec<u64>> = HashMap::new();
         let mut next: Option<Instant> = None;
-        for held in state.held.values_mut() {
-            if held.due <= now {
-                let HeldPermit { key, timeout, most, .. } = &*held.permit;
-                let same = due.entry((key.as_bytes().to_vec(), *timeout, *most)).or_default();
-                same.push(Arc::clone(&held.permit));
-                held.due = held.permit.due(now);
+        for (id, permit) in &mut state.held {
+            if permit.due <= now {
+                due.entry(permit.group.clone()).or_default().push(*id);
+                permit.due = now + permit.group.timeout / AGE;
             }
-            let wakes = held.permit.wakes(held.due);
-            next = Some(next.map_or(wakes, |next| next.min(wakes)));
+            next = Some(next.map_or(permit.wakes(), |next| next.min(permit.wakes())));
         }
         state.wakes = next;
         if next.is_none() {
             state.task = Worker::default();
         }
-        (due.into_values().collect(), next)
+        (due, next)
     }
 
     /// Renews permits until none is held.
@@ -139,55 +119,50 @@ impl PermitRegistry {
         loop {
             let (due, next) = self.due(Instant::now());
             let Some(next) = next else { return };
-            let mut under_way = JoinSet::new();
-            for due in due {
-                if under_way.len() >= MAX_UNDER_WAY {
-                    under_way.join_next().await;
-                }
-                under_way.spawn(Arc::clone(&self).renew(due));
-            }
-            under_way.join_all().await;
+            let renewals = due.into_iter().map(|(group, ids)| self.renew(group, ids));
+            stream::iter(renewals).for_each_concurrent(MAX_UNDER_WAY, |it| it).await;
             // Woken earlier if a permit is due before.
             let _ = timeout_at(next, self.changed.notified()).await;
         }
     }
 
     /// Renews permits of one key.
-    async fn renew(self: Arc<Self>, due: Due) {
-        for permits in due.chunks(MAX_RENEWED) {
-            let ids: Vec<u64> = permits.iter().map(|permit| permit.id).collect();
-            let HeldPermit { key, timeout, most, .. } = &*permits[0];
+    async fn renew(&self, group: RenewalGroup, ids: Vec<u64>) {
+        let RenewalGroup { key, timeout, most } = &group;
+        for ids in ids.chunks(MAX_RENEWED) {
             let sent = Instant::now();
-            let command = |attempt| renew(key, Micros::from(*timeout), *most, &ids, attempt);
-            let renewed = self.remote.ask(key.as_bytes(), command).await.and_then(decode_lost);
-            if let Ok(lost) = &renewed {
-                record_renewal(permits, lost, sent);
-            }
-            let mut freed = Vec::new();
+            let command = |attempt| renew(key, Micros::from(*timeout), *most, ids, attempt);
+            let lost = self.remote.ask(key.as_bytes(), command).await.and_then(decode_lost);
+            let (mut freed, mut newly_lost) = (Vec::new(), 0);
             let mut state = self.state.lock();
-            for permit in permits {
-                match state.held.get_mut(&permit.id) {
-                    None => freed.push(permit),
-                    Some(held) if renewed.is_err() => {
-                        held.due = Instant::now() + permit.timeout / RETRY;
+            for id in ids {
+                match (state.held.get_mut(id), &lost) {
+                    (None, _) => freed.push(*id),
+                    (Some(permit), Ok(lost)) => {
+                        let until = (!lost.contains(id)).then(|| sent + *timeout);
+                        newly_lost += u64::from(until.is_none() && permit.until.is_some());
+                        permit.until = until;
                     }
-                    Some(_) => {}
+                    (Some(permit), Err(_)) => permit.due = Instant::now() + *timeout / RETRY,
                 }
             }
             drop(state);
-            if renewed.is_err() {
+            if newly_lost > 0 {
+                telemetry::permits_lost(key.name.text(), newly_lost);
+            }
+            if lost.is_err() {
                 self.changed.notify_one();
             }
             // One that was freed meanwhile may have taken a place again, also by a renewal without a reply.
-            for permit in freed {
-                self.release(&permit.key, permit.id, permit.timeout);
+            for id in freed {
+                self.release(key.clone(), id, *timeout);
             }
         }
     }
 
     /// Releases a permit on Redis without waiting. If it cannot be sent, its timeout frees it.
-    fn release(&self, key: &Key, id: u64, timeout: Duration) {
-        self.outbox.post(key.clone(), Content::Release { id, timeout });
+    fn release(&self, key: Key, id: u64, timeout: Duration) {
+        self.outbox.post(key, Content::Release { id, timeout });
     }
 }
 
@@ -245,12 +220,12 @@ impl<'a> PendingPermit<'a> {
         let policy = self.request.policy;
         let timeout = Duration::from(policy.permit_timeout());
         let most = policy.max_concurrency().unwrap_or(u32::MAX);
-        let until = Mutex::new(Some(asked + timeout));
-        let permit = Arc::new(HeldPermit { key: key.clone(), id, timeout, most, until });
-        let due = permit.due(asked);
-        let wakes = permit.wakes(due);
+        let (until, due) = (Some(asked + timeout), asked + timeout / AGE);
+        let group = RenewalGroup { key: key.clone(), timeout, most };
+        let permit = HeldPermit { group, until, due };
+        let wakes = permit.wakes();
         let mut state = registry.state.lock();
-        state.held.insert(id, RenewedPermit { permit: Arc::clone(&permit), due });
+        state.held.insert(id, permit);
         if !state.task.is_running() {
             state.wakes = Some(wakes);
             state.task.start(Arc::clone(registry).renew_all());
@@ -260,7 +235,7 @@ impl<'a> PendingPermit<'a> {
         }
         drop(state);
         let counted = CountedPermit::new(telemetry::counters_of(policy));
-        KeptPermit { registry: Arc::clone(registry), permit, _counted: counted }
+        KeptPermit { registry: Arc::clone(registry), id, _counted: counted }
     }
 }
 
@@ -268,7 +243,7 @@ impl Drop for PendingPermit<'_> {
     fn drop(&mut self) {
         if self.permit.is_sent && self.request.takes_permit() {
             let timeout = self.request.policy.permit_timeout().into();
-            self.registry.release(self.key, self.permit.id, timeout);
+            self.registry.release(self.key.clone(), self.permit.id, timeout);
         }
     }
 }
@@ -276,31 +251,41 @@ impl Drop for PendingPermit<'_> {
 /// The permit of a call, as its decision keeps it. The fallback may have granted it.
 struct KeptPermit {
     registry: Arc<PermitRegistry>,
-    permit: Arc<HeldPermit>,
+    id: u64,
     _counted: CountedPermit,
+}
+
+impl KeptPermit {
+    fn read<T>(&self, read: impl FnOnce(&HeldPermit) -> Option<T>) -> Option<T> {
+        self.registry.state.lock().held.get(&self.id).and_then(read)
+    }
 }
 
 impl Permit for KeptPermit {
     /// Redis counts the permit if it was taken or renewed less than a timeout ago.
     fn is_held(&self) -> bool {
-        self.permit.until.lock().is_some_and(|until| Instant::now() < until)
+        self.read(|permit| permit.until).is_some_and(|until| Instant::now() < until)
     }
 
     /// Waits until Redis has released the permit, or the deadline. The drop releases it once more, in case that
     /// this has failed.
     fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
-            let (HeldPermit { key, id, .. }, remote) = (&*self.permit, &self.registry.remote);
-            let _ = remote.run::<()>(key.as_bytes(), &release(key, *id)).await;
+            if let Some(key) = self.read(|permit| Some(permit.group.key.clone())) {
+                let release = release(&key, self.id);
+                let _ = self.registry.remote.run::<()>(key.as_bytes(), &release).await;
+            }
         })
     }
 }
 
 impl Drop for KeptPermit {
     fn drop(&mut self) {
-        let (HeldPermit { key, id, timeout, .. }, registry) = (&*self.permit, &self.registry);
-        registry.state.lock().held.remove(id);
-        registry.remote.fallback.release(key.as_key_ref());
-        registry.release(key, *id, *timeout);
+        let Self { registry, id, .. } = self;
+        let permit = registry.state.lock().held.remove(id);
+        if let Some(HeldPermit { group: RenewalGroup { key, timeout, .. }, .. }) = permit {
+            registry.remote.fallback.release(key.as_key_ref());
+            registry.release(key, *id, timeout);
+        }
     }
 }

@@ -104,7 +104,8 @@ impl ReplyReader {
             self.at = next;
             self.values = self.values.checked_add(nested)?;
             self.missing = (self.missing - 1).checked_add(nested)?;
-            if self.values > MAX_VALUES {
+            // Here, so that what follows the announcement changes nothing: it may not have arrived.
+            if self.values > MAX_VALUES || self.missing > self.max_reply {
                 self.missing = usize::MAX;
                 return Some(false);
             }

@@ -11,6 +11,7 @@ mod text;
 pub(super) mod turn;
 
 use redis::{Cmd, Value};
+use smallvec::SmallVec;
 
 #[cfg(test)]
 pub(super) use self::lease::LeaseMark;
@@ -27,8 +28,7 @@ use crate::{
     key::Key,
     policy::{Policy, StateKind, Tier},
     request::{
-        Charged, DecidedBy, EntryMark, Mark, Op, Outcome, OutcomeKind, PermitRequest, Request,
-        next_id,
+        Charged, EntryMark, Mark, Op, Outcome, OutcomeKind, PermitRequest, Request, next_id,
     },
     time::{Micros, Timestamp},
 };
@@ -71,32 +71,32 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["83a8100edde8eb327792e695112e4286481c1011", "8786193d578ecee7904425bcae69b530cbccf408"],
+        ["8295ec0fb65477f76f5e0665de209a928e296e86", "a031be8095516fa113c1bed8a128e9e463d16233"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["34361edd2e3d212bf65a9505951c2566326a5fd0", "600b329a3113fa7370bbfb44c667c5bfefc86f17"],
+        ["47e86be0b774bba00566cc21c122624975528abf", "2725e92fb36e4bc92aeaeea875e6ddab34301e57"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["929adc83fa571890f3263110c483410aeaa7ea4a", "5b86438bfa4be0dff5b7ba798f3c3f0e49ff117c"],
+        ["36616a458c2b6ca2237c699acfe5d6203bd8ceed", "928298cfdbcde31625dc0707b47e948c75cd96a3"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["45c950651c6ceea66cb927dffa5668fdf84b2179", "217c1d4a79ee183d6f0cfc00aa0f512039e0719e"],
+        ["6894d3e1412f7a20aa2fc53dae4246158e266ec0", "d39b5704ff10f6b9b232a006b32be8f0cfa2863d"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["8c4efb3a6b32f553a3bcd75ae89132ccf9f8704d", "04eb9089552b169b5974d8ac512a9a2736801b09"],
+        ["8b7c8134759a2416e870aa700e7ab9c59300217d", "b5351c409c77fa8b1e34d893131fa00798dd3e01"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["2f467982f2cc11ce7200ec25c020bdd58adce529", "f1694e93f8c7261bdfcbe1494cbbf016f9c847d3"],
+        ["25ee09c06e6c3f3f79bdeb914e3e7566cacd7a20", "6b68e67cd6c0906f763cfbe547101f0bc6019c06"],
         push_calendar_window,
     ),
 ];
@@ -175,7 +175,6 @@ pub(super) struct Attempt {
 pub(super) struct ScriptCall<'a> {
     script: &'static Script,
     key: &'a Key,
-    state: StateKind,
     request: Request<'a>,
     /// The gate before the decision; none if the policy has neither `concurrency` nor blocks.
     gate: Option<ScriptGate>,
@@ -217,7 +216,7 @@ impl<'a> ScriptCall<'a> {
         let charged = first.map_or(Charged::Nothing, |first| Charged::Units { first });
         let echo = first.unwrap_or_else(next_echo);
         let (script, gate) = (&SCRIPTS[state as usize], ScriptGate::of(policy, permit));
-        Self { script, key, state, request, gate, op, mode, charged, echo }
+        Self { script, key, request, gate, op, mode, charged, echo }
     }
 
     /// Reads each tier by itself, and the permits.
@@ -229,12 +228,12 @@ impl<'a> ScriptCall<'a> {
     /// Returns `true` if a second execution changes nothing: a log recognizes units by their id, and
     /// a permit is recognized by its own.
     pub(super) fn is_idempotent(&self) -> bool {
-        self.state.names_charges() && self.mode != Mode::CountRejected
+        self.request.policy.state().names_charges() && self.mode != Mode::CountRejected
     }
 
     /// Returns `true` if the call may wait for its turn.
     fn can_wait(&self) -> bool {
-        let has_line = self.state != StateKind::SlidingWindow;
+        let has_line = self.request.policy.state() != StateKind::SlidingWindow;
         has_line && self.op == ScriptOp::Take && self.request.max_wait > Micros::ZERO
     }
 
@@ -293,8 +292,11 @@ impl<'a> ScriptCall<'a> {
     /// Reads the reply of an algorithm.
     fn outcome(&self, reply: &Value) -> Option<Outcome> {
         let micros = |number: i64| number.try_into().ok().map(Micros::new);
-        let ([admitted, tier, remaining, wait, reset, more, at], birth) =
-            self.numbers(reply.as_sequence()?)?;
+        let int = |value: &Value| if let Value::Int(int) = value { Some(*int) } else { None };
+        // On the stack: a reply has at most nine numbers.
+        let reply: SmallVec<[i64; 9]> =
+            reply.as_sequence()?.iter().map(int).collect::<Option<_>>()?;
+        let ([admitted, tier, remaining, wait, reset, more, at], birth) = self.numbers(&reply)?;
         let tier = u8::try_from(tier).ok()?;
         self.request.policy.tiers().get(usize::from(tier))?;
         let (admitted, longest) = (admitted == 1, self.longest_wait());
@@ -304,13 +306,12 @@ impl<'a> ScriptCall<'a> {
             return None;
         }
         // A log's units are marked by their id, those of other states by its birth.
-        let charged = match birth {
+        let charged = match *birth {
             [] => self.charged,
-            [Value::Int(birth)] => Charged::Generation((*birth).try_into().ok()?),
+            [birth] => Charged::Generation(birth.try_into().ok()?),
             // The id is negative if the call has joined the entry of others.
-            [Value::Int(birth), Value::Int(id)] => {
-                let birth = (*birth).try_into().ok()?;
-                Charged::Entry(EntryMark::new(id.unsigned_abs(), birth, *id < 0))
+            [birth, id] => {
+                Charged::Entry(EntryMark::new(id.unsigned_abs(), birth.try_into().ok()?, id < 0))
             }
             _ => return None,
         };
@@ -319,46 +320,27 @@ impl<'a> ScriptCall<'a> {
             self.request.id.is_some() && reset != self.request.policy.longest_period();
         let kind = if admitted && is_repeated { OutcomeKind::Repeated } else { OutcomeKind::Plain };
         let mark = Mark { at: Timestamp::new(at.try_into().ok()?), charged };
-        let (remaining, lasts, decided_by) = (remaining.try_into().ok()?, reset, DecidedBy::Store);
-        Some(Outcome {
-            admitted,
-            tier,
-            remaining,
-            wait,
-            more,
-            reset,
-            lasts,
-            mark,
-            decided_by,
-            kind,
-        })
+        let remaining = remaining.try_into().ok()?;
+        let refused = Outcome::refused(wait, reset);
+        Some(Outcome { admitted, tier, remaining, more, mark, kind, ..refused })
     }
 
     /// Returns the seven numbers of a reply. A short one lacks those that follow from the others.
-    fn numbers<'r>(&self, reply: &'r [Value]) -> Option<([i64; 7], &'r [Value])> {
-        let int = |value: &Value| if let Value::Int(int) = value { Some(*int) } else { None };
-        if let Some((numbers, birth)) = reply.split_first_chunk::<7>() {
-            let mut all = [0; 7];
-            for (number, value) in all.iter_mut().zip(numbers) {
-                *number = int(value)?;
-            }
-            return Some((all, birth));
+    fn numbers<'r>(&self, reply: &'r [i64]) -> Option<([i64; 7], &'r [i64])> {
+        if let Some((numbers, birth)) = reply.split_first_chunk() {
+            return Some((*numbers, birth));
         }
-        let tier = |index: &[Value]| match index {
+        let tier = |index: &[i64]| match *index {
             [] => Some(0),
-            [tier] => int(tier),
+            [tier] => Some(tier),
             _ => None,
         };
-        let (admitted, others) = reply.split_first()?;
-        let numbers = match (int(admitted)?, others) {
-            (1, [remaining, wait, at, index @ ..]) => {
-                let longest = self.request.policy.longest_period().get();
-                let (remaining, wait) = (int(remaining)?, int(wait)?);
-                [1, tier(index)?, remaining, wait, longest.cast_signed(), 0, int(at)?]
+        let longest = self.request.policy.longest_period().get().cast_signed();
+        let numbers = match *reply {
+            [1, remaining, wait, at, ref index @ ..] => {
+                [1, tier(index)?, remaining, wait, longest, 0, at]
             }
-            (0, [wait, reset, index @ ..]) => {
-                [0, tier(index)?, 0, int(wait)?, int(reset)?, int(wait)?, 0]
-            }
+            [0, wait, reset, ref index @ ..] => [0, tier(index)?, 0, wait, reset, wait, 0],
             _ => return None,
         };
         (self.mode == Mode::Straight).then_some((numbers, &[][..]))

@@ -1,4 +1,4 @@
-//! The logins of a connection, which are cut out of all that its server says.
+//! The logins of a connection, which are cut out of all texts of its server.
 
 use std::sync::Arc;
 

@@ -20,6 +20,6 @@ for at = first, #ARGV, 2 do
   redis.call('HSET', key, ARGV[at], ARGV[at + 1])
 end
 if tonumber(ARGV[2]) > 0 then
-  redis.call('PEXPIRE', key, ARGV[2] * 1000)
+  redis.call('PEXPIRE', key, ARGV[2] .. '000')
 end
 return 1

@@ -1,20 +1,17 @@
 //! The target of a URL: one server, a cluster, or the primary behind Sentinels.
 
-mod credentials;
+mod parts;
 mod query;
-mod scheme;
 #[cfg(test)]
 mod tests;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use self::{
+    parts::{Deployment, UrlParts},
     query::{CLIENT_NAME, Query},
-    scheme::{Deployment, Scheme},
 };
-use super::{
-    connect_options::ConnectOptions, credentials::Credentials, failure::message, tls::Tls,
-};
+use super::{connect_options::ConnectOptions, credentials::Credentials, failure::message};
 use crate::error::ConnectFault;
 
 /// The servers that a URL names, and the settings of connections to them.
@@ -42,69 +39,31 @@ pub(super) enum Kind {
 /// The port of a Sentinel whose address names none.
 const SENTINEL_PORT: &str = ":26379";
 
-/// The fragment with which the client accepts any certificate.
-const INSECURE: &str = "#insecure";
-
-/// A URL behind its scheme: `authority[/path][?query][#insecure]`.
-struct Parts<'a> {
-    authority: &'a str,
-    path: &'a str,
-    query: &'a str,
-    is_insecure: bool,
-    /// `true` if a `#` stands before the fragment.
-    has_hash: bool,
-}
-
-impl<'a> Parts<'a> {
-    fn split(rest: &'a str, scheme: Scheme<'_>) -> Self {
-        let (rest, is_insecure) = match rest.strip_suffix(INSECURE) {
-            Some(rest) if Tls::is_encrypted(scheme.transport) => (rest, true),
-            _ => (rest, false),
-        };
-        let has_hash = rest.contains('#');
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = match rest.split_once('/') {
-            Some((authority, path)) if !scheme.is_unix() => (authority, path),
-            _ => (rest, ""),
-        };
-        Self { authority, path, query, is_insecure, has_hash }
-    }
-}
-
 impl Target {
     pub(super) fn parse(url: &str, options: &ConnectOptions) -> Result<Self, ConnectFault> {
-        let (scheme, rest) = Scheme::split(url)?;
-        let parts = Parts::split(rest, scheme);
-        credentials::refuse_cut_login(&parts, scheme)?;
-        if parts.is_insecure {
-            let why = "certificates are always checked; remove `#insecure`, and set root_certificate \
-                       to trust one of your own";
-            return Err(ConnectFault::Refused(why.to_owned()));
-        }
-        let query = Query::parse(parts.query, scheme)?;
+        let url = UrlParts::cut(url)?;
+        let query = Query::parse(&url)?;
         let mut options = options.clone();
         if let Some(name) = query.value(CLIENT_NAME) {
             options.client_name = Some(name.into());
         }
-        options.check(scheme.transport)?;
-        let (kind, database) = Kind::parse(scheme.deployment, parts.path, &query)?;
-
-        let (login, hosts) = credentials::split(parts.authority);
+        options.check(url.transport)?;
+        let (kind, database) = Kind::parse(url.deployment, url.path, &query)?;
         let hosts: Vec<_> = match kind {
             // A comma may be part of a path.
-            Kind::Single => vec![hosts],
-            Kind::Cluster | Kind::Sentinel { .. } => hosts.split(',').collect(),
+            Kind::Single => vec![url.hosts],
+            Kind::Cluster | Kind::Sentinel { .. } => url.hosts.split(',').collect(),
         };
         let servers = hosts.into_iter().map(|host| {
             let port = match kind {
                 Kind::Sentinel { .. } if !has_port(host) => SENTINEL_PORT,
                 _ => "",
             };
-            let mut url = format!("{}://{login}{host}{port}", scheme.transport);
-            if !scheme.is_unix() {
-                url.extend(["/", database]);
+            let mut server = format!("{}://{}{host}{port}", url.transport, url.login);
+            if !url.is_unix() {
+                server.extend(["/", database]);
             }
-            let info = format!("{url}?{}", query.of_one_server()).into_connection_info();
+            let info = format!("{server}?{}", query.of_one_server()).into_connection_info();
             info.map_err(|error| ConnectFault::malformed(message(&error)))
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;

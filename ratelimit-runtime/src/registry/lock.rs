@@ -15,11 +15,22 @@ use crate::{
 ///
 /// The path is relative to the package's `Cargo.toml`. With the environment variable `UPDATE_LIMITS=1`
 /// the file is written instead. Under version control, it shows each change of a limit to those who review
-/// it. A failed comparison tells which limits are stricter, looser, changed otherwise, new or gone.
+/// it. A failed comparison lists the limits that are stricter, looser, changed otherwise, new or gone.
 ///
-/// One integration test of a package does it, which names the package's library:
+/// One integration test of a package does it. It names the library, here `shop`, without which its program has no limit:
 ///
-/// ```no_run
+/// ```text
+/// use shop as _;
+///
+/// #[test]
+/// fn the_limits_are_those_under_review() {
+///     ratelimit_runtime::lock!("limits.lock");
+/// }
+/// ```
+///
+/// A program without a limit panics:
+///
+/// ```should_panic
 /// ratelimit_runtime::lock!("limits.lock");
 /// ```
 ///
@@ -29,7 +40,7 @@ use crate::{
 ///
 /// # Panics
 ///
-/// If the limits differ, or if the file cannot be read or written.
+/// If the limits differ, if there are none, or if the file is missing or cannot be read or written.
 #[macro_export]
 macro_rules! lock {
     ($path:literal $(, $policy:expr)* $(,)?) => {
@@ -138,7 +149,7 @@ impl LimitList {
     /// Adds policies that no function has: those of layers, and of checks by hand.
     #[must_use]
     pub fn with(mut self, policies: &[Policy]) -> Self {
-        let by_hand = |policy: &Policy| LimitText::of(&RegisteredPolicy::by_hand(*policy));
+        let by_hand = |policy: &Policy| LimitText::of(&RegisteredPolicy::by_hand(policy));
         self.0.extend(policies.iter().map(by_hand));
         self.0.sort();
         self
@@ -200,7 +211,7 @@ impl LimitText {
         if let Some(lease) = policy.lease_micros() {
             properties.push(format!("lease: {}", value(lease.get(), time(lease))));
         }
-        let blocks: Vec<_> = policy.block_lengths().map(time).collect();
+        let blocks: Vec<_> = policy.block_lengths().iter().copied().map(time).collect();
         if !blocks.is_empty() {
             properties.push(format!("block: {}", blocks.join(", ")));
         }
@@ -352,17 +363,20 @@ impl fmt::Display for LimitChange {
 ///
 /// # Panics
 ///
-/// If they differ, or if the file cannot be read or written.
+/// If they differ, if there is no limit, or if the file is missing or cannot be read or written.
 #[track_caller]
 pub fn assert_locked(path: &str, by_hand: &[Policy]) {
     let limits = LimitList::of_program().with(by_hand);
+    assert!(!limits.0.is_empty(), "{}", super::NO_LIMIT);
     if env::var_os("UPDATE_LIMITS").is_some_and(|value| value == "1") {
         let written = fs::write(path, limits.to_string());
         return written.unwrap_or_else(|error| panic!("{path} cannot be written: {error}"));
     }
-    let earlier = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+    let (earlier, missing) = match fs::read_to_string(path) {
+        Ok(text) => (text, ""),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            (String::new(), ", which does not exist")
+        }
         Err(error) => panic!("{path} cannot be read: {error}"),
     };
     let Ok(earlier) = earlier.parse();
@@ -370,6 +384,6 @@ pub fn assert_locked(path: &str, by_hand: &[Policy]) {
     let text: String = changes.iter().map(ToString::to_string).collect();
     assert!(
         changes.is_empty(),
-        "the limits differ from {path}:\n\n{text}\nUPDATE_LIMITS=1 writes the file\n"
+        "the limits differ from {path}{missing}:\n\n{text}\nUPDATE_LIMITS=1 writes the file\n"
     );
 }

@@ -71,12 +71,13 @@ pub(crate) struct RefusalSketch {
 }
 
 struct Minutes {
-    current: Minute,
+    current: CurrentMinute,
     /// The minutes before with refusals, the latest last.
-    past: VecDeque<PastMinute>,
+    past: VecDeque<Minute>,
 }
 
-struct PastMinute {
+/// The refusals of one minute.
+struct Minute {
     number: u64,
     calls: u64,
     callers: Vec<(StoredCaller, RefusalCount)>,
@@ -90,19 +91,15 @@ pub(crate) struct RefusalCount {
     pub(crate) at_most_wrong: u64,
 }
 
-/// The sketch of one minute.
-struct Minute {
-    number: u64,
+/// The sketch of the minute that is not over.
+struct CurrentMinute {
+    minute: Minute,
     /// The end of the minute.
     ends: Micros,
-    calls: u64,
     /// The place of the latest caller.
     latest: usize,
     /// Hashes of the callers; 0 of a place that is free.
     tags: [u32; CALLERS],
-    counts: [u64; CALLERS],
-    at_most_wrong: [u64; CALLERS],
-    callers: Vec<StoredCaller>,
 }
 
 impl RefusalSketch {
@@ -116,9 +113,9 @@ impl RefusalSketch {
         if now >= minutes.current.ends {
             minutes.end_minute(minute_of(now));
         }
-        minutes.current.calls += 1;
+        minutes.current.minute.calls += 1;
         if self.unsampled.load(Ordering::Relaxed) > 0 {
-            minutes.current.calls += self.unsampled.swap(0, Ordering::Relaxed);
+            minutes.current.minute.calls += self.unsampled.swap(0, Ordering::Relaxed);
         }
         minutes.current.count(caller);
     }
@@ -126,7 +123,7 @@ impl RefusalSketch {
     /// Returns the number of refused calls in a window of time.
     pub(super) fn calls_within(&self, window: TimeWindow) -> u64 {
         let minutes = self.minutes.lock();
-        minutes.as_ref().map_or(0, |minutes| minutes.since(window.first()).map(|it| it.0).sum())
+        minutes.as_ref().map_or(0, |minutes| minutes.since(window.first()).map(|it| it.calls).sum())
     }
 
     /// Returns the callers that were refused in a window of time, the most often refused first. Calls that are not
@@ -134,12 +131,11 @@ impl RefusalSketch {
     pub(super) fn callers_within(&self, window: TimeWindow) -> Vec<(Caller, RefusalCount)> {
         let minutes = self.minutes.lock();
         let mut sums = HashMap::<Vec<u8>, RefusalCount>::new();
-        for (_, callers) in minutes.iter().flat_map(|minutes| minutes.since(window.first())) {
-            for (caller, count) in callers {
-                let sum = sums.entry(caller.bytes().to_vec()).or_default();
-                sum.calls += count.calls;
-                sum.at_most_wrong += count.at_most_wrong;
-            }
+        let minutes = minutes.iter().flat_map(|minutes| minutes.since(window.first()));
+        for (caller, count) in minutes.flat_map(|minute| &minute.callers) {
+            let sum = sums.entry(caller.bytes().to_vec()).or_default();
+            sum.calls += count.calls;
+            sum.at_most_wrong += count.at_most_wrong;
         }
         let mut counted: Vec<_> = sums.into_iter().collect();
         counted.sort_by(|(one, a), (other, b)| (b.calls, one).cmp(&(a.calls, other)));
@@ -149,7 +145,7 @@ impl RefusalSketch {
 
 impl Minutes {
     fn new(minute: u64) -> Box<Self> {
-        Box::new(Self { current: Minute::new(minute), past: VecDeque::new() })
+        Box::new(Self { current: CurrentMinute::new(minute), past: VecDeque::new() })
     }
 
     /// Starts this minute, and drops those that no reader asks for.
@@ -161,47 +157,29 @@ impl Minutes {
         }
     }
 
-    /// Returns the calls of each minute from this one on, and its callers.
-    fn since(
-        &self,
-        minute: u64,
-    ) -> impl Iterator<Item = (u64, Vec<(&StoredCaller, RefusalCount)>)> {
-        let past = self.past.iter().filter(move |past| past.number >= minute).map(|past| {
-            (past.calls, past.callers.iter().map(|(caller, count)| (caller, *count)).collect())
-        });
-        let current = Some(&self.current).filter(|current| current.number >= minute);
-        past.chain(current.map(|current| {
-            (current.calls, current.callers.iter().zip(current.counted()).collect())
-        }))
+    /// Returns the refusals of each minute from this one on.
+    fn since(&self, minute: u64) -> impl Iterator<Item = &Minute> {
+        self.past.iter().chain([&self.current.minute]).filter(move |it| it.number >= minute)
     }
 }
 
-impl Minute {
+impl CurrentMinute {
     fn new(number: u64) -> Self {
-        let (tags, counts, at_most_wrong) = ([0; CALLERS], [0; CALLERS], [0; CALLERS]);
-        let ends = Micros::new((number + 1) * MINUTE);
-        let callers = Vec::new();
-        Self { number, ends, calls: 0, latest: 0, tags, counts, at_most_wrong, callers }
-    }
-
-    fn counted(&self) -> impl Iterator<Item = RefusalCount> {
-        let counts = self.counts.iter().zip(&self.at_most_wrong);
-        counts.map(|(calls, at_most_wrong)| RefusalCount {
-            calls: *calls,
-            at_most_wrong: *at_most_wrong,
-        })
+        let minute = Minute { number, calls: 0, callers: Vec::new() };
+        Self { minute, ends: Micros::new((number + 1) * MINUTE), latest: 0, tags: [0; CALLERS] }
     }
 
     #[inline]
     fn count(&mut self, caller: CallerBytes<'_>) {
-        if !self.callers.get(self.latest).is_some_and(|latest| latest.is(&caller)) {
-            let tag = tag(caller);
-            self.latest = match self.find(tag, &caller) {
-                Some(place) => place,
-                None => self.replace(tag, caller),
-            };
+        match self.minute.callers.get_mut(self.latest) {
+            Some((latest, count)) if latest.is(&caller) => count.calls += 1,
+            _ => {
+                let tag = tag(caller);
+                let known = self.find(tag, &caller);
+                self.latest = known.unwrap_or_else(|| self.replace(tag, caller));
+                self.minute.callers[self.latest].1.calls += 1;
+            }
         }
-        self.counts[self.latest] += 1;
     }
 
     /// Returns the place of a caller. Tags are compared in groups, which the compiler makes one comparison.
@@ -214,7 +192,7 @@ impl Minute {
             }
             for (offset, _) in group.iter().enumerate().filter(|(_, known)| **known == tag) {
                 let place = index * GROUP + offset;
-                if self.callers[place].is(caller) {
+                if self.minute.callers[place].0.is(caller) {
                     return Some(place);
                 }
             }
@@ -225,33 +203,26 @@ impl Minute {
     /// Gives a place to a caller that has none.
     fn replace(&mut self, tag: u32, caller: CallerBytes<'_>) -> usize {
         let caller = StoredCaller::new(caller);
-        let place = match self.callers.len() {
-            CALLERS => self.least(),
-            free => free,
+        let callers = &mut self.minute.callers;
+        let place = if callers.len() < CALLERS {
+            callers.push((caller, RefusalCount::default()));
+            callers.len() - 1
+        } else {
+            let fewest = callers.iter().enumerate().min_by_key(|(_, (_, count))| count.calls);
+            let (place, calls) = fewest.map_or((0, 0), |(place, (_, count))| (place, count.calls));
+            callers[place] = (caller, RefusalCount { calls, at_most_wrong: calls });
+            place
         };
-        match self.callers.get_mut(place) {
-            Some(least) => *least = caller,
-            None => self.callers.push(caller),
-        }
         self.tags[place] = tag;
-        self.at_most_wrong[place] = self.counts[place];
         place
     }
 
-    /// Returns the place of the fewest calls.
-    fn least(&self) -> usize {
-        let least = self.counts.iter().fold(u64::MAX, |least, calls| least.min(*calls));
-        self.counts.iter().position(|calls| *calls == least).unwrap_or_default()
-    }
-
     /// Ends the minute with its callers of most refusals, and starts another.
-    fn end(&mut self, next: u64) -> PastMinute {
-        let ended = std::mem::replace(self, Self::new(next));
-        let counts: Vec<_> = ended.counted().collect();
-        let mut callers: Vec<_> = ended.callers.into_iter().zip(counts).collect();
-        callers.sort_by_key(|(_, count)| std::cmp::Reverse(count.calls));
-        callers.truncate(KEPT);
-        PastMinute { number: ended.number, calls: ended.calls, callers }
+    fn end(&mut self, next: u64) -> Minute {
+        let mut ended = std::mem::replace(self, Self::new(next)).minute;
+        ended.callers.sort_by_key(|(_, count)| std::cmp::Reverse(count.calls));
+        ended.callers.truncate(KEPT);
+        ended
     }
 }
 

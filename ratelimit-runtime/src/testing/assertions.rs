@@ -126,21 +126,27 @@ fn assert_paused(place: &Location<'_>) {
 /// caller. In a dry run, a call counts as refused that would have been.
 ///
 /// Calls count from the first [`isolated`](super::isolated) on. A test that asserts it makes the calls itself, or is the last
-/// one of its process.
+/// one of its process. Each of [`Plans`](crate::Plans) is a limit of its own.
+///
+/// ```should_panic
+/// // This program has no limit. An integration test names the library that has them.
+/// ratelimit_runtime::testing::assert_covered();
+/// ```
 ///
 /// # Panics
 ///
-/// With all that is missing.
+/// With all that is missing, and in a program without a limit.
 #[track_caller]
 pub fn assert_covered() {
     assert_covered_but(&[]);
 }
 
-/// Asserts the same of all limits but those of these names.
+/// Asserts the same of all limits but those of these names. `api` is the limit with all its plans, and `api@pro` one
+/// of them.
 ///
 /// # Panics
 ///
-/// With all that is missing.
+/// As [`assert_covered`].
 #[track_caller]
 pub fn assert_covered_but(names: &[&str]) {
     let counts = stats::snapshot();
@@ -149,7 +155,9 @@ pub fn assert_covered_but(names: &[&str]) {
     let is_annotated = |name| limits.iter().any(|limit| limit.name() == name);
     let by_hand: Vec<_> = by_hand.into_iter().filter(|it| !is_annotated(it.name())).collect();
     limits.extend(by_hand);
-    for limit in limits.iter().filter(|limit| !names.contains(&limit.name())) {
+    assert!(!limits.is_empty(), "{}", registry::NO_LIMIT);
+    limits.retain(|limit| !names.iter().any(|name| limit.is_named(name)));
+    for limit in &limits {
         let of_limit = counts.iter().find(|it| it.name() == limit.name());
         let has = |verdict| of_limit.is_some_and(|counts| counts.total(verdict) > 0);
         let refusals = [Verdict::Refused, Verdict::Busy, Verdict::WouldHaveRefused];

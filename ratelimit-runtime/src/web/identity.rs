@@ -153,8 +153,8 @@ impl<R: RequestHead + 'static> Identity<R> {
         })
     }
 
-    /// Identifies callers by the text of the extension of type `T`, which an authentication layer
-    /// further out has inserted.
+    /// Identifies callers by the text that the `Display` of an extension of type `T` writes, such as an id. An
+    /// authentication layer further out has inserted it.
     #[must_use]
     pub fn extension<T: fmt::Display + Send + Sync + 'static>() -> Self {
         Self::from_fn(|request: &R| request.extension(|principal: &T| Caller::from(principal)))
@@ -252,7 +252,7 @@ impl<R: RequestHead + 'static> Identity<R> {
         for (index, extract) in self.extractors.iter().enumerate() {
             match (extract(request), self.on_malformed) {
                 (Ok(Some(caller)), _) => {
-                    return Ok((0..index).fold(caller, |caller, _| caller.marked()));
+                    return Ok((0..index).fold(caller, |caller, _| Caller::fallback(caller)));
                 }
                 (Ok(None), _) => {}
                 (Err(MalformedHeader), OnMalformed::Reject) => {

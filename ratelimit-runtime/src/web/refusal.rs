@@ -70,20 +70,37 @@ impl Refusal {
     /// Common clients repeat requests after 408, 413, 429 and 5xx by themselves, and not after 422.
     #[must_use]
     pub fn status(&self) -> u16 {
+        self.kind().0
+    }
+
+    /// Returns the status, the problem type and its title.
+    fn kind(&self) -> (u16, &'static str, &'static str) {
         match self {
-            Self::Limit(RateLimitError::Exceeded(_) | RateLimitError::Busy(_)) => 429,
-            Self::Limit(RateLimitError::Denied(denied)) => {
-                if denied.retry_after().is_some() {
-                    429
-                } else {
-                    403
-                }
+            Self::Limit(RateLimitError::Exceeded(_)) => (
+                429,
+                "https://iana.org/assignments/http-problem-types#quota-exceeded",
+                "Request cannot be satisfied as assigned quota has been exceeded",
+            ),
+            Self::Limit(RateLimitError::Busy(_)) => {
+                (429, BUSY, "As many requests are in flight as the rate limit allows")
             }
-            Self::Limit(RateLimitError::TooLarge(_)) => 422,
-            Self::Limit(RateLimitError::Unavailable(_)) => 503,
-            Self::Limit(RateLimitError::InvalidPolicy(_)) => 500,
-            Self::NoIdentity | Self::MalformedIdentity => 400,
-            Self::Unauthorized { .. } => 401,
+            Self::Limit(RateLimitError::Denied(denied)) => {
+                let status = if denied.retry_after().is_some() { 429 } else { 403 };
+                (status, DENIED, "The client is shut out")
+            }
+            Self::Limit(RateLimitError::TooLarge(_)) => {
+                (422, TOO_LARGE, "Request takes more than its rate limit ever admits")
+            }
+            Self::Limit(RateLimitError::Unavailable(_)) => (
+                503,
+                "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+                "Request cannot be satisfied due to temporary server capacity constraints",
+            ),
+            Self::Limit(RateLimitError::InvalidPolicy(_)) => {
+                (500, "about:blank", "Internal Server Error")
+            }
+            Self::NoIdentity | Self::MalformedIdentity => (400, "about:blank", "Bad Request"),
+            Self::Unauthorized { .. } => (401, "about:blank", "Unauthorized"),
         }
     }
 
@@ -122,33 +139,12 @@ impl Refusal {
     /// of their own, and so has a caller that is shut out.
     #[must_use]
     pub fn problem(&self) -> String {
-        let (kind, title) = match self {
-            Self::Limit(RateLimitError::Exceeded(_)) => (
-                "https://iana.org/assignments/http-problem-types#quota-exceeded",
-                "Request cannot be satisfied as assigned quota has been exceeded",
-            ),
-            Self::Limit(RateLimitError::Busy(_)) => {
-                (BUSY, "As many requests are in flight as the rate limit allows")
-            }
-            Self::Limit(RateLimitError::Denied(_)) => (DENIED, "The client is shut out"),
-            Self::Limit(RateLimitError::TooLarge(_)) => {
-                (TOO_LARGE, "Request takes more than its rate limit ever admits")
-            }
-            Self::Limit(RateLimitError::Unavailable(_)) => (
-                "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
-                "Request cannot be satisfied due to temporary server capacity constraints",
-            ),
-            Self::Limit(RateLimitError::InvalidPolicy(_)) => {
-                ("about:blank", "Internal Server Error")
-            }
-            Self::NoIdentity | Self::MalformedIdentity => ("about:blank", "Bad Request"),
-            Self::Unauthorized { .. } => ("about:blank", "Unauthorized"),
-        };
+        let (status, kind, title) = self.kind();
         let mut body = String::from("{\"type\":");
         push_json(&mut body, kind);
         body.push_str(",\"title\":");
         push_json(&mut body, title);
-        let _ = write!(body, ",\"status\":{},\"detail\":", self.status());
+        let _ = write!(body, ",\"status\":{status},\"detail\":");
         match self {
             Self::Limit(error) => push_json(&mut body, &error.to_string()),
             Self::NoIdentity | Self::Unauthorized { .. } => push_json(&mut body, NO_IDENTITY),

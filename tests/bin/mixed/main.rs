@@ -48,7 +48,7 @@ fn rounds(minutes: &str, mix: &Mix, seed: Option<u64>) -> ExitCode {
     let minutes: f64 = minutes.parse().expect("a number of minutes");
     let start = Instant::now();
     let mut seed = seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
-    let (mut all, mut broken) = (0, 0);
+    let (mut all, mut calls, mut broken) = (0, 0, 0);
     loop {
         let of_round = match all % IN_TURN {
             1 | 5 => mix.clone().with("reshard").with("failover"),
@@ -56,10 +56,11 @@ fn rounds(minutes: &str, mix: &Mix, seed: Option<u64>) -> ExitCode {
             3 | 7 => mix.clone().with(LOSES_KEYS),
             _ => mix.clone(),
         };
-        let (findings, answers) = run(seed, &of_round);
+        let (findings, calls_of_round, answers) = run(seed, &of_round);
         println!("seed {seed} | {of_round} | {answers}");
         print!("{findings}");
         all += 1;
+        calls += calls_of_round;
         broken += u64::from(!findings.is_empty());
         seed += 1;
         if start.elapsed() >= Duration::from_secs_f64(minutes * 60.) {
@@ -67,5 +68,9 @@ fn rounds(minutes: &str, mix: &Mix, seed: Option<u64>) -> ExitCode {
         }
     }
     println!("{all} rounds, {broken} with faults");
+    // As `benches/compare` collects figures.
+    println!("= figure | histories: rounds | {all} | -");
+    println!("= figure | histories: calls | {calls} | -");
+    println!("= figure | histories: rounds with faults | {broken} | at most 0");
     if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -122,7 +122,7 @@ impl Drop for Processes {
 }
 
 /// Runs a round. Returns what breaks a rule, and the answers in words.
-pub(crate) fn run(seed: u64, mix: &Mix) -> (Findings, String) {
+pub(crate) fn run(seed: u64, mix: &Mix) -> (Findings, usize, String) {
     let mut store = Store::start(mix);
     let watches: Vec<_> = store.servers().iter().map(RedisWatch::start).collect();
     let from = wall_clock() + START;
@@ -168,7 +168,8 @@ pub(crate) fn run(seed: u64, mix: &Mix) -> (Findings, String) {
     let fullest = round.fullest().into_iter();
     let fullest: Vec<_> =
         fullest.map(|(name, most, threshold)| format!("{name} {most}/{threshold}")).collect();
-    (findings, format!("{} | fullest windows: {}", round.answers(), fullest.join(", ")))
+    let answers = format!("{} | fullest windows: {}", round.answers(), fullest.join(", "));
+    (findings, round.calls(), answers)
 }
 
 /// Copies the records of a round, and writes its faults beside them.

@@ -118,7 +118,9 @@ async fn beside_windows(plan: Plan) -> Result<u32, AppError> {
                 fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Callsite {
                     static CALLSITE: ::ratelimit_runtime::__private::Callsite = ::ratelimit_runtime::__private::Callsite::new(
                         __ratelimit,
-                        ::ratelimit_runtime::__private::shared_policy(&TENANT),
+                        ::ratelimit_runtime::__private::shared_policy(
+                            ::ratelimit_runtime::__private::one_policy(&TENANT),
+                        ),
                         ::ratelimit_runtime::__private::Declaration {
                             file: ::ratelimit_runtime::__private::file!(),
                             line: ::ratelimit_runtime::__private::line!(),

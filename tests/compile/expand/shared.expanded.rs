@@ -9,7 +9,9 @@ async fn run(job: Job) -> Result<(), AppError> {
             );
             static CALLSITE: ::ratelimit_runtime::__private::Callsite = ::ratelimit_runtime::__private::Callsite::new(
                 __ratelimit,
-                ::ratelimit_runtime::__private::shared_policy(&limits::LOGIN),
+                ::ratelimit_runtime::__private::shared_policy(
+                    ::ratelimit_runtime::__private::one_policy(&limits::LOGIN),
+                ),
                 ::ratelimit_runtime::__private::Declaration {
                     file: ::ratelimit_runtime::__private::file!(),
                     line: ::ratelimit_runtime::__private::line!(),

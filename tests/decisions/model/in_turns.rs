@@ -84,6 +84,8 @@ impl Largest for ratelimit_runtime::Policy {
 struct Admissions {
     callers: HashMap<usize, Vec<(u64, u32)>>,
     counted: HashMap<(usize, usize), Counted>,
+    /// How often the state of each caller has expired.
+    forgotten: HashMap<usize, u64>,
 }
 
 /// A policy whose count is in a caller's state.
@@ -122,6 +124,13 @@ impl Admissions {
             counted.others.clear();
             self.callers.entry(caller).or_default().push((now, cost));
             self.assert_bounded(case, operation, seed);
+        }
+    }
+
+    /// Drops the policies that a state counted which has expired.
+    fn forget(&mut self, caller: usize, times: u64) {
+        if self.forgotten.insert(caller, times).unwrap_or_default() < times {
+            self.counted.retain(|(of, _), _| *of != caller);
         }
     }
 
@@ -219,24 +228,20 @@ fn check_script(kind: Kind) {
     }
 }
 
-fn limiters() -> [Limiter; 3] {
-    [(); 3].map(|()| Limiter::in_memory())
-}
-
-/// Drives embedded limiters, one for each caller, on tokio's paused clock.
+/// Drives an embedded limiter on tokio's paused clock.
 async fn check_embedded(kind: Kind) {
     let seed = seed();
     let mut rng = Rng::with_seed(seed);
     let all = turns(kind);
     for turns in all.iter().filter(|turns| !turns.is_overridden) {
         let Turns { cases, has_settles, .. } = turns;
-        let mut limiters = limiters();
+        let mut limiter = Limiter::in_memory();
         let mut schedule = turns.schedule(By::Number, EPOCH, rng.fork());
-        let mut charges: Vec<Option<(usize, Decision)>> = Vec::new();
+        let mut charges: Vec<Option<Decision>> = Vec::new();
         let mut admissions = Admissions::default();
         for _ in 0..operations().div_ceil(all.len()) {
             if schedule.now() > LATEST {
-                limiters = self::limiters();
+                limiter = Limiter::in_memory();
                 schedule = turns.schedule(By::Number, EPOCH, rng.fork());
                 (charges, admissions) = Default::default();
             }
@@ -248,7 +253,6 @@ async fn check_embedded(kind: Kind) {
                         tokio::time::advance(Duration::from_micros(now - before)).await;
                     }
                     let policy = &cases[policy].policy;
-                    let limiter = &limiters[caller];
                     let check = if record {
                         limiter.check(policy, caller)
                     } else {
@@ -264,21 +268,22 @@ async fn check_embedded(kind: Kind) {
                     let expected = harness::model::Answer { more: 0, ..expected };
                     assert_agree((actual, expected), operation, case, seed);
                     if record && !has_settles {
+                        admissions.forget(caller, schedule.forgotten(caller));
                         admissions.see(case, operation, decided.is_ok(), seed);
                     }
                     if let Ok(decision) = decided
                         && record
                     {
-                        charges.push(Some((caller, decision)));
+                        charges.push(Some(decision));
                     }
                 }
                 Step::Reset(caller) => {
-                    limiters[caller].reset(&cases[0].policy, caller).await.expect("in memory");
+                    limiter.reset(&cases[0].policy, caller).await.expect("in memory");
                     admissions.reset(caller);
                 }
                 Step::Settle(index, to) => {
-                    let (caller, decision) = charges[index].as_ref().expect("a call in flight");
-                    limiters[*caller].settle(decision, to).await.expect("in memory");
+                    let decision = charges[index].as_ref().expect("a call in flight");
+                    limiter.settle(decision, to).await.expect("in memory");
                 }
                 Step::Release(permit) => charges[permit.charge] = None,
                 Step::Crash(permits) => {

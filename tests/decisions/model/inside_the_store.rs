@@ -13,7 +13,7 @@ use crate::{
     caller::Caller,
     harness::{
         model::{Answer, By, MAX_LINE},
-        schedule::{CALLERS, Case, Kind, Operation, Schedule, Step, cases, changes, leaving, seed},
+        schedule::{Case, Kind, Operation, Schedule, Step, cases, changes, leaving, seed},
     },
     key::KeyRef,
     request::{Op, Outcome, Place, Request, Settle},
@@ -34,8 +34,7 @@ fn steps() -> usize {
 struct Run<'a> {
     cases: &'a [Case],
     is_overridden: bool,
-    /// One for each caller: no state is evicted, with which its policies would be forgotten.
-    stores: [MemoryStore; CALLERS],
+    store: MemoryStore,
     schedule: Schedule,
     charges: Vec<(Operation, Outcome)>,
 }
@@ -57,8 +56,8 @@ impl<'a> Run<'a> {
         let has_pauses = |case: &Case| case.policy.is_weighted() && !case.policy.counts_rejected();
         let is_paused = cases.iter().all(has_pauses);
         let schedule = if is_paused { schedule.with_pauses() } else { schedule };
-        let stores = [(); CALLERS].map(|()| MemoryStore::new(100, usize::MAX));
-        Self { cases, is_overridden, stores, schedule, charges: Vec::new() }
+        let store = MemoryStore::new(100, usize::MAX);
+        Self { cases, is_overridden, store, schedule, charges: Vec::new() }
     }
 
     /// Returns the policy that decides a call, which is another one if the call leaves a share.
@@ -78,7 +77,7 @@ impl<'a> Run<'a> {
         let (tier, reset_after) = (policy.tier_of(outcome.tier), outcome.reset);
         let settle = Settle { to, tier, reset_after, ..place.leave() };
         let caller = Caller::from(operation.caller);
-        self.stores[operation.caller].settle(KeyRef::new(policy, caller.parts()), settle);
+        self.store.settle(KeyRef::new(policy, caller.parts()), settle);
     }
 
     /// Returns `true` if another call of its request id has moved the charge forwards since the call had its answer. The
@@ -108,7 +107,7 @@ impl<'a> Run<'a> {
                 let max_line = MAX_LINE.try_into().expect("a small number");
                 let max_wait = Micros::new(max_wait);
                 let request = Request { written, id, max_wait, max_line, ..request };
-                let (store, caller) = (&self.stores[caller], Caller::from(caller));
+                let (store, caller) = (&self.store, Caller::from(caller));
                 let outcome = store.decide(KeyRef::new(first, caller.parts()), request);
                 let outcome = outcome.expect("there is room");
                 let case = &self.cases;
@@ -123,7 +122,7 @@ impl<'a> Run<'a> {
                 }
             }
             Step::Reset(caller) => {
-                let (store, caller) = (&self.stores[caller], Caller::from(caller));
+                let (store, caller) = (&self.store, Caller::from(caller));
                 store.reset(KeyRef::new(first, caller.parts()));
             }
             Step::Settle(index, to) => {
@@ -136,15 +135,14 @@ impl<'a> Run<'a> {
                 let Operation { cost, id, .. } = operation;
                 let place = Place { policy: first, cost, mark: outcome.mark, id };
                 let caller = Caller::from(operation.caller);
-                let is_promised = self.stores[operation.caller]
-                    .is_promised(KeyRef::new(first, caller.parts()), place);
+                let is_promised = self.store.is_promised(KeyRef::new(first, caller.parts()), place);
                 // The turn of a call that has passed needs no promise.
                 if outcome.mark.at.get() > before && !self.is_outdated(index) {
                     assert_eq!(is_promised, expected, "MODEL_SEED={seed}: {operation:?}");
                 }
             }
             Step::Pause(caller, length, expected) => {
-                let (store, own) = (&self.stores[caller], Caller::from(caller));
+                let (store, own) = (&self.store, Caller::from(caller));
                 let key = KeyRef::new(first, own.parts());
                 assert_eq!(store.pause(key, first, Micros::new(length), None), Ok(true));
                 let place = |(operation, outcome): (Operation, Outcome)| Place {
@@ -172,8 +170,7 @@ impl<'a> Run<'a> {
                 let Operation { cost, id, .. } = operation;
                 let place = Place { policy: first, cost, mark: outcome.mark, id };
                 let caller = Caller::from(operation.caller);
-                let standing = self.stores[operation.caller]
-                    .advance(KeyRef::new(first, caller.parts()), place);
+                let standing = self.store.advance(KeyRef::new(first, caller.parts()), place);
                 if outcome.mark.at.get() > before && !self.is_outdated(index) {
                     let at = standing.map(|it| it.at.get());
                     assert_eq!(at, expected, "MODEL_SEED={seed}: {operation:?}");

@@ -110,8 +110,6 @@ async fn check(
         plans = plans.plan(name, make("", HOUR * 24, *threshold));
     }
     let [mut admitted, mut refused, mut denied, mut off] = [0; 4];
-    // The times before which the states of callers cannot have expired.
-    let mut ends = [0; CALLERS.len()];
     for _ in 0..count {
         if rng.u8(..3) == 0 {
             change(limiter, &mut entries, &mut rng);
@@ -119,11 +117,9 @@ async fn check(
         now += advance(&mut rng).await;
         let (caller, plan) = (rng.usize(..CALLERS.len()), PLANS[rng.usize(..PLANS.len())]);
         let (policy, cost, record) = (plans.of(plan.0), rng.u32(1..4), rng.u8(..5) > 0);
-        // What a store has of an expired key is open, and an override with a longer period would count it.
-        if rng.u8(..40) == 0 || now >= ends[caller] {
+        if rng.u8(..40) == 0 {
             limiter.reset(policy, CALLERS[caller]).await.unwrap();
             model.reset(caller);
-            ends[caller] = 0;
         }
         let decided: Result<Decision, RateLimitError> = if record {
             limiter.check(policy, CALLERS[caller]).cost(cost).await
@@ -161,9 +157,6 @@ async fn check(
         let rules = if is_declared { rules } else { rules.instead_of(&Rules::new(policy, None)) };
         let call = Call { now, cost, record, id: None, permit: 0, max_wait: 0 };
         let (expected, _) = model.decide(&rules, caller, call);
-        if expected.admitted && record {
-            ends[caller] = ends[caller].max(now + expected.reset);
-        }
         *if expected.admitted { &mut admitted } else { &mut refused } += 1;
         if !expected.admitted && is_dry_run {
             passes(&decided);

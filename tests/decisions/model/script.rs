@@ -81,9 +81,9 @@ fn load(connection: &mut redis::Connection, text: &str) -> String {
 
 /// Loads the script of windows of the calendar, with the time in the second and third key, and returns its digest.
 pub(super) fn load_calendar(connection: &mut redis::Connection) -> String {
-    let shipped = "local ttl = math.floor(lasts / 1000) + 999\n";
+    let shipped = "local ttl = string.format('%d', math.floor(lasts / 1000) + 999)\n";
     let text = with_clock(sources::CALENDAR_WINDOW[0], "{KEYS[2], KEYS[3]}", 1);
-    load(connection, &text.replace(shipped, "local ttl = 1000000000000\n"))
+    load(connection, &text.replace(shipped, "local ttl = '1000000000000'\n"))
 }
 
 impl Script {
@@ -100,11 +100,12 @@ impl Script {
         let has_window = usize::from(kind != Kind::InFlight);
         let tested = |text: &str, times| {
             let lasts = if kind.has_names() { "keep" } else { "lasts" };
-            let shipped = format!("local ttl = math.floor({lasts} / 1000) + 999\n");
+            let shipped =
+                format!("local ttl = string.format('%d', math.floor({lasts} / 1000) + 999)\n");
             assert_eq!(text.matches(&shipped).count(), has_window, "{kind:?}");
             let at = if times > has_window { "{KEYS[4], KEYS[5]}" } else { "{KEYS[3], KEYS[4]}" };
             with_clock(text, at, times)
-                .replace(&shipped, "local ttl = 1000000000000\n")
+                .replace(&shipped, "local ttl = '1000000000000'\n")
                 .replace("math.floor(forgiven / 1000) + 999", "1000000000000")
         };
         let mut connection = server.connection();

@@ -133,6 +133,12 @@ impl MixedRound {
         findings
     }
 
+    /// Returns the number of calls.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.calls.len()
+    }
+
     /// Describes the answers in words.
     #[must_use]
     pub fn answers(&self) -> String {

@@ -127,6 +127,7 @@ impl Model {
             State::Weighted(log) => log.pause(rules, now, ends),
             other => unreachable!("{other:?} has no pauses"),
         }
+        self.extend(caller, now);
     }
 
     /// Moves a charge of a caller to where the state has it. Returns its time, if the state has it.
@@ -147,6 +148,7 @@ impl Model {
             _ => self.advance_in_line(charge, rules, now),
         };
         charge.ends -= before.saturating_sub(charge.at);
+        self.extend(charge.caller, 0);
         is_kept
     }
 }

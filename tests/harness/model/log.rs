@@ -13,6 +13,10 @@ pub(super) struct Log {
     pub(super) charges: Vec<Charge>,
     pub(super) units: u64,
     pub(super) period: u64,
+    /// `true` if all units were given back.
+    pub(super) was_emptied: bool,
+    /// The unit of the period.
+    pub(super) tick: u64,
 }
 
 impl Log {

@@ -11,6 +11,7 @@ impl Model {
         } else {
             self.settle_alone(charge, rules, now, to);
         }
+        self.extend(charge.caller, 0);
     }
 
     /// Settles a charge by the state of its caller. Returns `true` if it is a charge of that state, or has

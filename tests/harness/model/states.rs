@@ -28,7 +28,7 @@ pub(super) struct Kept<E> {
     generation: u64,
     by: By,
     last: u64,
-    entries: Vec<E>,
+    pub(super) entries: Vec<E>,
 }
 
 impl State {
@@ -37,7 +37,11 @@ impl State {
             Algorithm::SlidingWindow if rules.is_weighted => {
                 Self::Weighted(Weighted::new(generation, by))
             }
-            Algorithm::SlidingWindow => Self::Log(Log { generation, ..Log::default() }),
+            Algorithm::SlidingWindow => {
+                // Redis has the period in milliseconds.
+                let tick = if by == By::Instant { 1_000 } else { 1 };
+                Self::Log(Log { generation, tick, ..Log::default() })
+            }
             Algorithm::FixedWindow => Self::Windows(Kept::new(generation, by)),
             Algorithm::SlidingCounter => Self::Counters(Kept::new(generation, by)),
             Algorithm::TokenBucket => Self::Buckets(Kept::new(generation, by)),
@@ -53,7 +57,7 @@ impl State {
                 let before = (log.units, log.period);
                 for tier in rules.tiers.iter().chain(&rules.written) {
                     log.units = log.units.max(tier.threshold.into());
-                    log.period = log.period.max(tier.period.div_ceil(1_000) * 1_000);
+                    log.period = log.period.max(tier.period.div_ceil(log.tick) * log.tick);
                 }
                 // A step of the clock back is mended only if it matters.
                 !log.charges.is_empty() && before != (log.units, log.period)

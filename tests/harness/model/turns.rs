@@ -44,6 +44,11 @@ struct Tried {
 }
 
 impl Turns {
+    /// The time from which the state with all turns is equal to an empty one.
+    pub(super) fn ends(&self) -> u64 {
+        self.tail.ends().max(self.last().unwrap_or(0))
+    }
+
     fn last(&self) -> Option<u64> {
         self.ahead.iter().map(|it| it.at).max()
     }

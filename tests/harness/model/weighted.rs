@@ -103,6 +103,13 @@ impl Weighted {
         is_changed
     }
 
+    /// The time after which all charges are older than any policy counts, and the pause is over.
+    pub(super) fn ends(&self) -> Option<u64> {
+        let longest = self.cuts.iter().map(|(period, _)| *period).max();
+        let newest = self.charges.last().zip(longest).map(|(newest, longest)| newest.at + longest);
+        newest.max(Some(self.pause))
+    }
+
     fn drop_old(&mut self, now: u64) {
         // The line may get shorter.
         let cuts = self.cuts.iter().map(|(period, cut)| *cut.min(&now.saturating_sub(*period)));

@@ -9,7 +9,7 @@ use crate::{
 pub(crate) trait Count: Copy {
     /// The count and the time of its last write, in at most 28 bytes.
     type Packed: Copy + Default;
-    /// `true` if refused calls are counted where their policy says so. If not, a refusal is no write either.
+    /// `true` if refused calls are counted under policies with `count_rejected`. If not, a refusal is no write either.
     const COUNTS_REFUSED: bool;
 
     /// Returns the count and the time of its last write, or `None` if it was never written.

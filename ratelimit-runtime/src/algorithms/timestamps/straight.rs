@@ -16,6 +16,7 @@ impl Timestamps {
         now: Timestamp,
         policy: &Policy,
         reads: bool,
+        expires: Timestamp,
     ) -> Option<PlainOutcome> {
         let [tier] = policy.tiers() else { return None };
         if self.capacity() != tier.threshold() as usize {
@@ -24,13 +25,13 @@ impl Timestamps {
         let unit = match self {
             Self::Inline { bounds, buffer, .. } => {
                 let mut ring = (bounds.first(), bounds.count());
-                let unit = take_one(&mut ring, buffer, now, policy, tier);
+                let unit = take_one(&mut ring, buffer, now, policy, tier, expires);
                 *bounds = Bounds::new(ring.0, ring.1, tier.threshold() as usize);
                 unit
             }
             Self::Heap { first, count, buffer, .. } => {
                 let mut ring = (*first as usize, *count as usize);
-                let unit = take_one(&mut ring, buffer, now, policy, tier);
+                let unit = take_one(&mut ring, buffer, now, policy, tier, expires);
                 (*first, *count) = (units(ring.0), units(ring.1));
                 unit
             }
@@ -63,6 +64,7 @@ fn take_one(
     now: Timestamp,
     policy: &Policy,
     tier: &Tier,
+    expires: Timestamp,
 ) -> Option<PlainOutcome> {
     let (len, end, period) = (buffer.len(), *first + *count, tier.micros());
     let is_full = *count >= tier.threshold() as usize;
@@ -70,8 +72,9 @@ fn take_one(
         0 => None,
         _ => buffer.get(wrapped(end - 1, len)).copied(),
     };
-    // A clock that stepped back, or a buffer that has to grow.
-    if newest > Some(now) || (!is_full && *count == len) {
+    // A clock that stepped back, a buffer that has to grow, or a policy of another period that has written.
+    let is_other = |newest: Timestamp| newest > now || newest + period != expires;
+    if newest.is_some_and(is_other) || (!is_full && *count == len) {
         return None;
     }
     if is_full

@@ -17,7 +17,7 @@ use crate::{
 const WINDOW: u64 = 4_000_000;
 
 /// The maximum time that a reading of both clocks takes, in nanoseconds: one that took longer was
-/// interrupted, and does not tell which counter belongs to which time.
+/// interrupted, and does not show which counter belongs to which time.
 const MAX_WIDTH: u64 = 2_000;
 
 /// The maximum deviation at the end of a window, in nanoseconds: what readings are off, and

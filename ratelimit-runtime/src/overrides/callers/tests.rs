@@ -40,11 +40,11 @@ fn expected(
     declared: Enforcement,
 ) -> (u32, Option<Enforcement>) {
     let is_open = |it: &&Override| it.until != Some(SystemTime::UNIX_EPOCH);
-    let mine = callers.into_iter().find_map(|it| it.as_ref().filter(is_open));
-    if mine.is_some_and(|mine| mine.deny) {
+    let mine = || callers.into_iter().flatten().filter(is_open);
+    if mine().find(|it| it.deny || it.enforcement.is_some()).is_some_and(|it| it.deny) {
         return (1, None);
     }
-    let chain = || [mine, limit.filter(is_open)].into_iter().flatten();
+    let chain = || mine().chain(limit.filter(is_open));
     let enforcement = chain().find_map(|it| it.enforcement).unwrap_or(declared);
     let threshold = chain().find_map(|it| it.threshold).unwrap_or(1);
     (threshold, Some(global.map_or(enforcement, |global| enforcement.max(global))))
@@ -152,13 +152,13 @@ fn a_digest_stands_for_its_caller_under_the_same_secret_alone() {
     assert_eq!(identities.text(&Caller::from_parts(text.as_bytes())), text);
     assert!(same.text(&alice) == text && other.text(&alice) != text);
     let table = |identities: Identities| {
-        let mut callers = CallerOverrides::default();
-        callers.insert("limit", text.clone(), Override::new().deny());
-        CallerTable::new(Arc::new(identities), [&callers].into_iter())
+        let mut layer = Layer::default();
+        layer.set("limit", Some(&text), Some(Override::new().deny()));
+        CallerTable::new(Arc::new(identities), [&layer].into_iter())
     };
     let table = [table(same), table(other), table(Identities::default())];
     let finds = |caller| {
-        table.each_ref().map(|it| it.find([POLICY.full_name()].into_iter(), caller).is_some())
+        table.each_ref().map(|it| it.find([None, Some(POLICY.full_name())], caller)[1].is_some())
     };
     assert_eq!((finds(&alice), finds(&bob)), ([true, false, false], [false; 3]));
 }

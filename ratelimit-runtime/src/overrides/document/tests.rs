@@ -51,7 +51,7 @@ fn a_document_is_read_in_toml_and_in_json() {
         ("paced", Override::new().burst(3)),
         ("search", Override::new().enforcement(Enforcement::DryRun)),
     ];
-    let limits: Vec<_> = toml.limits.iter().map(|(name, it)| (name.as_str(), it.clone())).collect();
+    let limits: Vec<_> = toml.of_limits().map(|(name, it)| (name, it.clone())).collect();
     assert_eq!(limits, expected);
     assert_eq!(parse(""), Ok(Layer::default()));
 }

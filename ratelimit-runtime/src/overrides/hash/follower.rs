@@ -190,8 +190,8 @@ impl HashFollower {
         }
         self.fields = fields;
         overrides.change(OverrideSource::Redis, |layer| {
-            for change in changes {
-                change.apply(layer);
+            for (limit, caller, what) in changes {
+                layer.set(&limit, caller.as_deref(), what);
             }
         });
         let errors = self.refused.values().filter_map(|(_, error)| error.clone()).collect();

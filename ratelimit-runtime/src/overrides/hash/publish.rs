@@ -1,11 +1,12 @@
 //! Publishing to the hashes on Redis, and reading what is published.
 
 use super::{
-    super::{Enforcement, Fault, Override, OverrideError, OverrideSource, Overrides, validate},
-    FleetHash,
-    fields::{self, ALL_FIELD},
+    super::{
+        Enforcement, Fault, Override, OverrideError, OverrideSource, Overrides, layer::ALL_LIMITS,
+    },
+    fields::{field_of, value_of},
 };
-use crate::{key::IntoCaller, registry};
+use crate::key::IntoCaller;
 
 impl Overrides {
     /// Writes the override of a limit to the hash on Redis. It takes effect in all processes that
@@ -17,8 +18,8 @@ impl Overrides {
     /// returned if the limiter is in memory, the hash has 10 000 other overrides, or Redis does not answer within
     /// the deadline.
     pub async fn publish(&self, name: &str, what: &Override) -> Result<(), OverrideError> {
-        validate::named(name, what)?;
-        self.write(name, Some(self.signed(what.clone()))).await
+        let what = self.validated(name, None, what.clone())?;
+        self.write(name, None, Some(what)).await
     }
 
     /// Removes the override of a limit from the hash on Redis.
@@ -27,7 +28,7 @@ impl Overrides {
     ///
     /// [`OverrideError`] if the limiter is in memory, or Redis does not answer within the deadline.
     pub async fn unpublish(&self, name: &str) -> Result<(), OverrideError> {
-        self.write(name, None).await
+        self.write(name, None, None).await
     }
 
     /// Writes the global enforcement to the hash on Redis, or removes it.
@@ -40,7 +41,7 @@ impl Overrides {
         enforcement: Option<Enforcement>,
     ) -> Result<(), OverrideError> {
         let what = enforcement.map(|it| self.signed(Override::new().enforcement(it)));
-        self.write(ALL_FIELD, what).await
+        self.write(ALL_LIMITS, None, what).await
     }
 
     /// Reads the override of a limit from the hash on Redis; none if it has no valid one. Of a hash that
@@ -52,7 +53,7 @@ impl Overrides {
     ///
     /// As [`unpublish`](Self::unpublish).
     pub async fn published(&self, name: &str) -> Result<Option<Override>, OverrideError> {
-        self.read(&self.hashes()?.limits, name, (name, None)).await
+        self.read(name, None).await
     }
 
     /// Reads the override of one caller from the hash of callers on Redis, as [`published`](Self::published).
@@ -65,24 +66,21 @@ impl Overrides {
         limit: &str,
         caller: impl IntoCaller<'a>,
     ) -> Result<Option<Override>, OverrideError> {
-        let caller = self.text_of(caller);
-        let field = fields::of_caller(limit, &caller);
-        self.read(&self.hashes()?.callers, &field, (limit, Some(&caller))).await
+        self.read(limit, Some(&self.text_of(caller))).await
     }
 
     async fn read(
         &self,
-        hash: &FleetHash,
-        field: &str,
-        (limit, caller): (&str, Option<&str>),
+        limit: &str,
+        caller: Option<&str>,
     ) -> Result<Option<Override>, OverrideError> {
+        let hash = self.hashes()?.of(caller);
         if hash.is_lost() {
             return Ok(self.layer(OverrideSource::Redis).get(limit, caller).cloned());
         }
-        let value = hash.hash.field(field).await.map_err(Fault::Unavailable)?;
+        let value = hash.hash.field(&field_of(limit, caller)).await.map_err(Fault::unavailable)?;
         let what: Option<Override> = value.and_then(|value| value.parse().ok());
-        let snapshot = self.shared.snapshot.load();
-        Ok(what.filter(|what| !snapshot.identities().has_ended(what)))
+        Ok(what.filter(|what| !self.shared.identities.has_ended(what)))
     }
 
     /// Writes the override of one caller to the hash of callers on Redis, in place of an earlier one. It takes
@@ -100,9 +98,9 @@ impl Overrides {
         caller: impl IntoCaller<'a>,
         what: &Override,
     ) -> Result<(), OverrideError> {
-        validate::of_caller(&registry::policies(), limit, what)?;
-        let (caller, what) = (self.text_of(caller), self.signed(what.clone()));
-        self.write_for(limit, &caller, Some(&what)).await
+        let caller = self.text_of(caller);
+        let what = self.validated(limit, Some(&caller), what.clone())?;
+        self.write(limit, Some(&caller), Some(what)).await
     }
 
     /// Removes the override of one caller from the hash on Redis.
@@ -115,48 +113,35 @@ impl Overrides {
         limit: &str,
         caller: impl IntoCaller<'a>,
     ) -> Result<(), OverrideError> {
-        let caller = self.text_of(caller);
-        self.write_for(limit, &caller, None).await
+        self.write(limit, Some(&self.text_of(caller)), None).await
     }
 
-    async fn write_for(
+    /// Writes a field, or removes it. Remembers who removes an override: the next poll finds a field less, and no
+    /// name in it.
+    async fn write(
         &self,
         limit: &str,
-        caller: &str,
-        what: Option<&Override>,
+        caller: Option<&str>,
+        what: Option<Override>,
     ) -> Result<(), OverrideError> {
-        let (hash, field) = (&self.hashes()?.callers, fields::of_caller(limit, caller));
-        let value = what.map(ToString::to_string);
-        self.write_signed(hash, &field, value, (limit, Some(caller))).await?;
-        self.audit(limit, caller, what);
-        Ok(())
-    }
-
-    async fn write(&self, field: &str, what: Option<Override>) -> Result<(), OverrideError> {
-        let value = what.as_ref().map(|what| fields::value_of(field, what));
-        self.write_signed(&self.hashes()?.limits, field, value, (field, None)).await?;
-        let operator = self.operator();
-        tracing::info!(policy = field, operator, overridden = ?what, "override written to Redis");
-        Ok(())
-    }
-
-    /// Writes a field. Remembers who removes an override: the next poll finds a field less, and no name in it.
-    async fn write_signed(
-        &self,
-        hash: &FleetHash,
-        field: &str,
-        value: Option<String>,
-        (limit, caller): (&str, Option<&str>),
-    ) -> Result<(), OverrideError> {
+        let hash = self.hashes()?.of(caller);
         let history = &self.shared.history;
         let is_read = || self.layer(OverrideSource::Redis).get(limit, caller).is_some();
-        if let (Some(operator), None, true) = (&self.operator, &value, is_read()) {
+        if let (Some(operator), None, true) = (&self.operator, &what, is_read()) {
             history.expect_removal(limit, caller, operator);
         }
-        let written = hash.write(self, field, value).await;
+        let value = what.as_ref().map(|what| value_of(limit, what));
+        let written = hash.write(self, &field_of(limit, caller), value).await;
         if !matches!(written, Ok(true)) {
             history.forget_removal(limit, caller);
         }
-        written.map(drop)
+        written?;
+        if let Some(caller) = caller {
+            self.audit(limit, caller, what.as_ref());
+        } else {
+            let operator = self.operator();
+            tracing::info!(policy = limit, operator, overridden = ?what, "override written to Redis");
+        }
+        Ok(())
     }
 }

@@ -74,7 +74,7 @@ async fn report(hashes: &FleetHashes, overrides: &Overrides) -> Result<(), Unava
     if until.parse().unwrap_or(0) < millis(now) {
         return Ok(());
     }
-    let has_secret = overrides.shared.snapshot.load().identities().has_secret();
+    let has_secret = overrides.shared.identities.has_secret();
     let report = FleetProcess::current(hashes.version.as_deref(), now, |caller| {
         let shown = || String::from_utf8_lossy(caller.parts()).into_owned();
         if hashes.shows_callers {

@@ -222,7 +222,7 @@ impl Model for Redirects {
 
 #[test]
 fn breakers_survive_every_order_of_redirects() {
-    assert_holds("breakers", STEPS, Redirects::default());
+    assert_holds("circuit breakers", STEPS, Redirects::default());
     for broken in [OWNED, ASKED] {
         assert_breaks(broken, STEPS, Redirects { leaks: true, ..Redirects::default() });
     }

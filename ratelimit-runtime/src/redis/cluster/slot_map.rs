@@ -1,13 +1,6 @@
 //! The assignment of slots to nodes, as the nodes themselves report it.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU16, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
 use parking_lot::RwLock;
 use tokio::{
@@ -38,9 +31,9 @@ const REDIRECTED: Duration = Duration::from_secs(60);
 const SLOTS_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(super) struct SlotMap {
-    /// The node number of each slot.
-    pub(super) slots: Box<[AtomicU16]>,
-    nodes: RwLock<Vec<Option<Member>>>,
+    /// The node of each slot; none of an unassigned one.
+    slots: RwLock<Vec<Option<Arc<Node>>>>,
+    members: RwLock<Vec<Member>>,
     /// The breaker of unassigned slots.
     pub(super) unassigned: Arc<Breaker>,
     pub(super) target: Arc<Target>,
@@ -64,14 +57,11 @@ impl Member {
     }
 }
 
-/// The node number of a slot without a node.
-const UNASSIGNED: u16 = u16::MAX;
-
 impl SlotMap {
     pub(super) fn new(target: Target) -> Self {
         Self {
-            slots: (0..SLOTS).map(|_| AtomicU16::new(UNASSIGNED)).collect(),
-            nodes: RwLock::default(),
+            slots: RwLock::new(vec![None; SLOTS.into()]),
+            members: RwLock::default(),
             unassigned: Breaker::new("unassigned slots".to_owned()),
             target: Arc::new(target),
             stale: Notify::new(),
@@ -80,14 +70,17 @@ impl SlotMap {
     }
 
     pub(super) fn members(&self) -> Vec<Member> {
-        let nodes = self.nodes.read();
-        nodes.iter().flatten().cloned().collect()
+        self.members.read().clone()
     }
 
     pub(super) fn node(&self, slot: u16) -> Option<Arc<Node>> {
-        let number = self.slots[usize::from(slot)].load(Ordering::Relaxed);
-        let nodes = self.nodes.read();
-        Some(Arc::clone(&nodes.get(usize::from(number))?.as_ref()?.node))
+        self.slots.read()[usize::from(slot)].clone()
+    }
+
+    /// Assigns one slot, until the next refresh.
+    pub(super) fn assign(&self, slot: u16, node: &Arc<Node>) {
+        let before = self.slots.write()[usize::from(slot)].replace(Arc::clone(node));
+        drop(before);
     }
 
     /// Returns `true` if the last attempt to connect to some node failed.
@@ -95,38 +88,27 @@ impl SlotMap {
         self.members().iter().any(|member| member.node.is_down())
     }
 
-    /// Returns the number of the node at this address, and the node. A new one is added, unless it was
-    /// `redirected` to and redirects have named too many.
+    /// Returns the node at this address. A new one is added, unless it was `redirected` to and redirects have named
+    /// too many.
     pub(super) fn add_node(
         &self,
         address: &Address,
         redirected: Option<Instant>,
-    ) -> Option<(u16, Arc<Node>)> {
-        let mut nodes = self.nodes.write();
-        let is_known = |it: &Option<Member>| it.as_ref().is_some_and(|it| it.address == *address);
-        let number = if let Some(number) = nodes.iter().position(is_known) {
-            number
-        } else {
-            let of_redirects = nodes.iter().flatten().filter(|it| it.is_redirected_to()).count();
-            if redirected.is_some() && of_redirects >= MAX_REDIRECTED {
-                return None;
-            }
-            let new = || Member {
-                address: address.clone(),
-                node: Arc::new(self.connect(address)),
-                redirected,
-            };
-            let free = nodes.iter().position(Option::is_none).unwrap_or(nodes.len());
-            if free == nodes.len() {
-                nodes.push(None);
-            }
-            nodes[free] = Some(new());
-            free
-        };
-        let member = nodes[number].as_mut()?;
-        // Its age starts anew, unless it is a node of the map.
-        member.redirected = member.redirected.and(redirected).or(member.redirected);
-        Some((u16::try_from(number).ok()?, Arc::clone(&member.node)))
+    ) -> Option<Arc<Node>> {
+        let mut members = self.members.write();
+        if let Some(member) = members.iter_mut().find(|it| it.address == *address) {
+            // Its age starts anew, unless it is a node of the map.
+            member.redirected = member.redirected.and(redirected).or(member.redirected);
+            return Some(Arc::clone(&member.node));
+        }
+        let of_redirects = members.iter().filter(|it| it.is_redirected_to()).count();
+        if redirected.is_some() && of_redirects >= MAX_REDIRECTED {
+            return None;
+        }
+        let node = Arc::new(self.connect(address));
+        let address = address.clone();
+        members.push(Member { address, node: Arc::clone(&node), redirected });
+        Some(node)
     }
 
     fn connect(&self, address: &Address) -> Node {
@@ -181,31 +163,22 @@ impl SlotMap {
     }
 
     pub(super) fn apply(&self, ranges: &[Range]) {
-        let mut numbers = HashMap::new();
-        let mut slots = vec![UNASSIGNED; SLOTS.into()];
+        let mut nodes = HashMap::new();
+        let mut slots = vec![None; SLOTS.into()];
         for Range { first, last, primary } in ranges {
-            let number = *numbers
-                .entry(primary)
-                .or_insert_with(|| self.add_node(primary, None).map_or(UNASSIGNED, |it| it.0));
-            slots[usize::from(*first)..=usize::from(*last)].fill(number);
+            let node = nodes.entry(primary).or_insert_with(|| self.add_node(primary, None));
+            slots[usize::from(*first)..=usize::from(*last)].fill(node.clone());
         }
-        let is_complete = !slots.contains(&UNASSIGNED);
-        for (slot, number) in self.slots.iter().zip(slots) {
-            slot.store(number, Ordering::Relaxed);
-        }
+        let is_complete = slots.iter().all(Option::is_some);
+        // What is replaced is dropped outside the locks: the drop of a breaker calls recorders.
+        let _before = mem::replace(&mut *self.slots.write(), slots);
         if is_complete {
             // No call would close it: only calls of unassigned slots use it.
             self.unassigned.close();
         }
-        // Dropped outside the lock: the drop of a breaker calls recorders.
-        let mut removed = Vec::new();
-        // Nodes without slots are removed.
-        let mut nodes = self.nodes.write();
-        for node in nodes.iter_mut() {
-            let member =
-                node.take_if(|it| !numbers.contains_key(&it.address) && !it.is_redirected_to());
-            removed.extend(member.map(|it| Arc::clone(&it.node.breaker)));
-        }
+        let is_without_slots =
+            |it: &mut Member| !nodes.contains_key(&it.address) && !it.is_redirected_to();
+        let _removed: Vec<_> = self.members.write().extract_if(.., is_without_slots).collect();
     }
 }
 

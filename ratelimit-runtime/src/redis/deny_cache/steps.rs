@@ -6,7 +6,7 @@ use ratelimit_core::Algorithm;
 
 use crate::{
     policy::{Policy, PolicyName, StateKind},
-    request::{DecidedBy, Mark, Op, Outcome, OutcomeKind, Request},
+    request::{DecidedBy, Op, Outcome, Request},
     time::{Micros, Timestamp},
 };
 
@@ -58,10 +58,7 @@ impl RefusalSteps {
     /// Returns `true` if these are refusals of the kind of state and the name.
     #[inline]
     pub(super) fn is_of(&self, state: StateKind, name: PolicyName) -> bool {
-        let own = self.policy.full_name().text();
-        // Two policies of one name are rarely two texts.
-        let is_named = std::ptr::eq(own, name.text()) || own == name.text();
-        is_named && self.policy.state() == state
+        self.policy.full_name().is(&name) && self.policy.state() == state
     }
 
     /// Returns `true` if refusals under this policy, of the same name, can be compared with these.
@@ -95,18 +92,10 @@ impl RefusalSteps {
     pub(super) fn get(&self, request: Request<'_>, now: Timestamp) -> Option<Outcome> {
         let step = self.longest(spare(request.policy, request.cost), now)?;
         let left = threshold(request.policy) - step.used;
-        Some(Outcome {
-            admitted: false,
-            tier: step.tier,
-            remaining: u32::try_from(left.max(0)).unwrap_or(u32::MAX),
-            wait: step.end - now,
-            more: Micros::ZERO,
-            reset: step.reset_at - now,
-            lasts: Micros::ZERO,
-            mark: Mark::NONE,
-            decided_by: DecidedBy::DenyCache,
-            kind: OutcomeKind::Plain,
-        })
+        let remaining = u32::try_from(left.max(0)).unwrap_or(u32::MAX);
+        let refused = Outcome::refused(step.end - now, step.reset_at - now);
+        let (more, lasts, decided_by) = (Micros::ZERO, Micros::ZERO, DecidedBy::DenyCache);
+        Some(Outcome { tier: step.tier, remaining, more, lasts, decided_by, ..refused })
     }
 
     /// Returns the step that refuses a call the longest.

@@ -39,11 +39,11 @@ impl Drop for LeaseTask {
 
 impl LeaseTask {
     /// Starts the task of a key that is hot now.
-    pub(super) fn start(leases: &Arc<Leases>, key: &Key, policy: Policy, signals: &Arc<Signals>) {
+    pub(super) fn start(leases: &Arc<Leases>, key: &Key, policy: &Policy, signals: &Arc<Signals>) {
         let hash = leases.hasher.lookup(key.as_key_ref()).hash;
-        let (leases, signals, key) = (Arc::clone(leases), Arc::clone(signals), key.clone());
-        let task =
-            Self { id: next_id(), leases, key, hash, policy, signals, hold_off: Micros::ZERO };
+        let (leases, signals) = (Arc::clone(leases), Arc::clone(signals));
+        let (id, key, policy, hold_off) = (next_id(), key.clone(), *policy, Micros::ZERO);
+        let task = Self { id, leases, key, hash, policy, signals, hold_off };
         background::spawn(task.run());
     }
 

@@ -16,13 +16,13 @@ impl ScriptCall<'_> {
             let bucket = policy.bucket(*tier);
             bucket.full.div_ceil(bucket.refill.max(1))
         };
-        let fills = match self.state {
+        let fills = match policy.state() {
             StateKind::TokenBucket => policy.tiers().iter().map(fill).max().unwrap_or_default(),
             _ => policy.longest_period().get(),
         };
-        let turns = if self.state.is_log_of_units() { 0 } else { LONGEST_TURN };
+        let turns = if policy.state().is_log_of_units() { 0 } else { LONGEST_TURN };
         let longest = fills.saturating_mul(2).saturating_add(turns);
-        policy.block_lengths().fold(Micros::new(longest), Micros::max)
+        policy.block_lengths().iter().copied().fold(Micros::new(longest), Micros::max)
     }
 
     /// Returns the longest time until the call's own turn.

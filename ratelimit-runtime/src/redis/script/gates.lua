@@ -141,7 +141,7 @@ local function keep_block(lengths, level, length, now)
     forgiven = forgiven + lengths[i]
   end
   local text = string.format('%d %s %.0f', level, micros(now + length), length)
-  local ttl = math.floor(forgiven / 1000) + 999
+  local ttl = string.format('%d', math.floor(forgiven / 1000) + 999)
   redis.call('SET', KEYS[3], text, 'PX', ttl)
 end
 
@@ -232,7 +232,7 @@ local function decide_with_permit(now, decide)
     end
     redis.call('ZADD', permits, micros(now + timeout), id)
     if redis.call('PTTL', permits) < timeout / 1000 then
-      redis.call('PEXPIRE', permits, math.floor(timeout / 1000) + 999)
+      redis.call('PEXPIRE', permits, micros(math.floor(timeout / 1000) + 999))
     end
   end
   if not reply[2] then

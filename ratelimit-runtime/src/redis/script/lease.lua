@@ -84,7 +84,7 @@ local function record(lease, now, units, ends)
   -- Leases of another policy may be longer.
   local ttl = math.ceil(RECENT * lease.length / 1000) + 999
   if redis.call('PTTL', asking) < ttl then
-    redis.call('PEXPIRE', asking, ttl)
+    redis.call('PEXPIRE', asking, string.format('%d', ttl))
   end
 end
 

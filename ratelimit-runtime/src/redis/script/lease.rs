@@ -8,7 +8,7 @@ use crate::{
     key::Key,
     policy::{Policy, StateKind},
     redis::echo::{Command, next_echo},
-    request::{DecidedBy, Mark, Outcome, next_id},
+    request::{Mark, Outcome, next_id},
     time::{Micros, Timestamp},
 };
 
@@ -17,70 +17,68 @@ const ASKING: &str = "l";
 
 /// The numbers by which a lease is found on Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in super::super) struct LeaseMark {
+pub(crate) struct LeaseMark {
     /// The time at which it was taken.
-    pub(in super::super) at: Timestamp,
+    pub(crate) at: Timestamp,
     /// The birth of the state.
-    pub(in super::super) birth: u64,
+    pub(crate) birth: u64,
     /// The id of its entry in a weighted log, otherwise 0.
-    pub(in super::super) id: u64,
+    pub(crate) id: u64,
 }
 
 /// A lease that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in super::super) struct EndedLease {
-    pub(in super::super) mark: LeaseMark,
-    pub(in super::super) units: u32,
+pub(crate) struct EndedLease {
+    pub(crate) mark: LeaseMark,
+    pub(crate) units: u32,
     /// The units that calls took, and the time from the request of the lease until the last of them.
-    pub(in super::super) used: u32,
-    pub(in super::super) age: Micros,
+    pub(crate) used: u32,
+    pub(crate) age: Micros,
 }
 
 /// The units that a process gives back, and those that it wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct LeaseRequest {
+pub(crate) struct LeaseRequest {
     /// 0 to give back alone.
-    pub(in super::super) want: u32,
+    pub(crate) want: u32,
     /// The units that the calls of the process ask for in the length of a lease.
-    pub(in super::super) demand: u64,
-    pub(in super::super) returned: Option<EndedLease>,
+    pub(crate) demand: u64,
+    pub(crate) returned: Option<EndedLease>,
 }
 
 /// The reply to a request for units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Grant {
+pub(crate) struct Grant {
     /// The units on lease, at most as many as were wanted.
-    pub(in super::super) units: u32,
+    pub(crate) units: u32,
     /// The time from the request for which they may be used.
-    pub(in super::super) allowed: Micros,
+    pub(crate) allowed: Micros,
     /// The tier with the fewest units left; without any units on lease, the one with the longest wait.
-    pub(in super::super) tier: u8,
+    pub(crate) tier: u8,
     /// The units that this tier has left, without those on lease.
-    pub(in super::super) remaining: u32,
+    pub(crate) remaining: u32,
     /// The time until there are more of them.
-    pub(in super::super) wait: Micros,
+    pub(crate) wait: Micros,
     /// The time until the full quota is back.
-    pub(in super::super) reset: Micros,
-    pub(in super::super) mark: LeaseMark,
+    pub(crate) reset: Micros,
+    pub(crate) mark: LeaseMark,
 }
 
 impl Grant {
     /// Returns the outcome of a call that takes the units, or of one unit that is refused.
-    pub(in super::super) fn outcome(self) -> Outcome {
+    pub(crate) fn outcome(self) -> Outcome {
         let Self { units, tier, remaining, wait, reset, .. } = self;
-        let refused = Outcome::refused(wait, reset);
-        let numbers = if units > 0 {
-            Outcome::admitted(remaining, wait, reset, Mark::NONE)
+        if units > 0 {
+            Outcome { tier, ..Outcome::admitted(remaining, wait, reset, Mark::NONE) }
         } else {
-            Outcome { remaining, ..refused }
-        };
-        Outcome { tier, decided_by: DecidedBy::Store, ..numbers }
+            Outcome { tier, remaining, ..Outcome::refused(wait, reset) }
+        }
     }
 }
 
 /// One exchange of leases. It is not repeated: a second one would take other units.
-pub(in super::super) struct LeaseCall<'a> {
-    pub(in super::super) key: &'a Key,
+pub(crate) struct LeaseCall<'a> {
+    pub(crate) key: &'a Key,
     policy: &'a Policy,
     process: u64,
     request: LeaseRequest,
@@ -90,7 +88,7 @@ pub(in super::super) struct LeaseCall<'a> {
 
 impl<'a> LeaseCall<'a> {
     /// Returns the exchange of the task with this number.
-    pub(in super::super) fn new(
+    pub(crate) fn new(
         key: &'a Key,
         policy: &'a Policy,
         process: u64,
@@ -104,7 +102,7 @@ impl<'a> LeaseCall<'a> {
     }
 
     /// Builds the command of an attempt.
-    pub(in super::super) fn command(&self, attempt: Attempt) -> Command {
+    pub(crate) fn command(&self, attempt: Attempt) -> Command {
         let Self { key, policy, process, request, id } = *self;
         let LeaseRequest { want, demand, returned } = request;
         let script = &SCRIPTS[policy.state() as usize];
@@ -122,10 +120,7 @@ impl<'a> LeaseCall<'a> {
     }
 
     /// Reads the reply: nothing if no units were wanted.
-    pub(in super::super) fn decode(
-        &self,
-        reply: &Value,
-    ) -> Result<Option<Grant>, UnavailableReason> {
+    pub(crate) fn decode(&self, reply: &Value) -> Result<Option<Grant>, UnavailableReason> {
         let grant = || {
             let numbers: Vec<u64> =
                 reply.as_sequence()?.iter().map(number).collect::<Option<_>>()?;
@@ -162,9 +157,9 @@ pub(super) fn entry_id(id: u64) -> u64 {
 /// window of the calendar.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: "", sha1: "" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "b24a09eb44426a7060578e21027f86e011620b13" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "8192c3f5354caa9e7fa324f7094f76c2e468de6f" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "96eb827d6bf773c0be8c3aa9f9194a24ede21686" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "243704879f9263ca6653caa8197a9b66391f5ea6" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "1af7317d2e4175e2937e477e763c9a4de41b5353" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "3383f835f50276b01a02c78df313f7a8845ec30a" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "31bedc82a34f35f1bf0c89c1290f1a00b2fe41fc" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "a1294be5e81c6418d0c246a6c2a0993cbcc5e50e" },
     Text { source: "", sha1: "" },
 ];

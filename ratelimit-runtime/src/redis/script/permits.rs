@@ -19,14 +19,14 @@ const PERMITS: &str = "c";
 const BLOCK: &str = "b";
 
 /// Permits renewed by one command at most. A thousand take half a millisecond of the server.
-pub(in super::super) const MAX_RENEWED: usize = 1_000;
+pub(crate) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "0b8e16768b4f587159e53504dfadf269b7acc360" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "52e3de2b3cb9399126850bf85992a561a2b998e4" };
 
 pub(super) static RENEW: Text =
-    Text { source: sources::RENEW, sha1: "36dbcd4b9e023bda40c1703f9c44a7e7593cdbaa" };
+    Text { source: sources::RENEW, sha1: "42e15bd8a324dc6a66b2f11b46302aa493b37a9c" };
 
 /// The gate that a call passes before an algorithm decides.
 #[derive(Clone, Copy)]
@@ -68,7 +68,7 @@ impl ScriptGate {
         if policy.has_block() {
             command.arg(key.companion(BLOCK));
             let all = policy.block_lengths();
-            lengths = all.map(|it| it.get().to_string()).collect::<Vec<_>>().join(" ");
+            lengths = all.iter().map(|it| it.get().to_string()).collect::<Vec<_>>().join(" ");
         }
         let permits = policy.max_concurrency().unwrap_or_default();
         command.arg(id).arg(permits).arg(policy.permit_timeout().get()).arg(word).arg(lengths)
@@ -92,7 +92,7 @@ impl ScriptCall<'_> {
     }
 
     /// Reads the reply to a look at [each tier](ScriptGate::EachTier): its outcomes, and the number of free permits.
-    pub(in super::super) fn decode_usage(
+    pub(crate) fn decode_usage(
         &self,
         reply: &Value,
     ) -> Result<(Vec<Outcome>, u32), UnavailableReason> {
@@ -107,21 +107,21 @@ impl ScriptCall<'_> {
 }
 
 /// Builds the command that deletes a caller's counts, and its block.
-pub(in super::super) fn reset(key: &Key, has_block: bool) -> Cmd {
+pub(crate) fn reset(key: &Key, has_block: bool) -> Cmd {
     let mut command = redis::cmd("UNLINK");
     command.arg(key.as_bytes()).arg(has_block.then(|| key.companion(BLOCK)));
     command
 }
 
 /// Builds the command that frees a permit.
-pub(in super::super) fn release(key: &Key, id: u64) -> Cmd {
+pub(crate) fn release(key: &Key, id: u64) -> Cmd {
     let mut command = redis::cmd("ZREM");
     command.arg(key.companion(PERMITS)).arg(id);
     command
 }
 
 /// Builds the command of an attempt to renew permits, at most [`MAX_RENEWED`] of `most`.
-pub(in super::super) fn renew(
+pub(crate) fn renew(
     key: &Key,
     timeout: Micros,
     most: u32,
@@ -134,7 +134,7 @@ pub(in super::super) fn renew(
 }
 
 /// Reads the ids of the permits that are lost.
-pub(in super::super) fn decode_lost(reply: Value) -> Result<Vec<u64>, UnavailableReason> {
+pub(crate) fn decode_lost(reply: Value) -> Result<Vec<u64>, UnavailableReason> {
     let numbers: Vec<u64> =
         redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)?;
     let (_, lost) = numbers.split_first().ok_or(UnavailableReason::StoreError)?;

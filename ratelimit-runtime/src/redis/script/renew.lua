@@ -34,6 +34,6 @@ if redis.call('ZADD', permits, 'XX', 'CH', unpack(renewed)) < #ARGV - 2 then
   end
 end
 if redis.call('PTTL', permits) < timeout / 1000 then
-  redis.call('PEXPIRE', permits, math.floor(timeout / 1000) + 999)
+  redis.call('PEXPIRE', permits, string.format('%d', math.floor(timeout / 1000) + 999))
 end
 return lost

@@ -18,14 +18,14 @@ use crate::{
 const KEPT: Duration = Duration::from_secs(60);
 
 /// Returns the time after the first attempt within which a repetition changes nothing.
-pub(in super::super) fn settle_is_known_for(settle: Settle) -> Duration {
+pub(crate) fn settle_is_known_for(settle: Settle) -> Duration {
     let lasts = settle.lasts().into();
     if settle.state.names_charges() { lasts } else { KEPT.min(lasts) }
 }
 
 /// Builds the command of an attempt to settle. The command may be sent more than once, and changes something
 /// once.
-pub(in super::super) fn settle_command(key: &Key, settle: Settle, attempt: Attempt) -> Command {
+pub(crate) fn settle_command(key: &Key, settle: Settle, attempt: Attempt) -> Command {
     let Settle { state, from, to, mark, id, number, tier, .. } = settle;
     let script = &SCRIPTS[state as usize];
     let start = |keys| script.text.start(attempt, keys);

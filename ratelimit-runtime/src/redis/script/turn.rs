@@ -17,8 +17,8 @@ use crate::{
 pub(super) const LONGEST_TURN: u64 = 366 * 86_400_000_000;
 
 /// A charge that lies ahead.
-pub(in super::super) struct Turn<'a> {
-    pub(in super::super) key: &'a Key,
+pub(crate) struct Turn<'a> {
+    pub(crate) key: &'a Key,
     place: Place<'a>,
     /// The numbers by which the script finds it: the id of a log's entry, and the request id, the time of the
     /// charge and the log's birth; or the time of the charge, and the generation.
@@ -27,7 +27,7 @@ pub(in super::super) struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     /// Returns the turn of a place, if its state has turns.
-    pub(in super::super) fn new(key: &'a Key, place: Place<'a>) -> Option<Self> {
+    pub(crate) fn new(key: &'a Key, place: Place<'a>) -> Option<Self> {
         let at = place.mark.at.get();
         let numbers = match place.mark.charged {
             Charged::Entry(entry) => {
@@ -41,7 +41,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Builds the command of an attempt to advance the charge.
-    pub(in super::super) fn advance(&self, attempt: Attempt) -> Command {
+    pub(crate) fn advance(&self, attempt: Attempt) -> Command {
         let Place { policy, cost, id, .. } = self.place;
         let script = &SCRIPTS[policy.state() as usize];
         let mode = if id.is_some() { Mode::Named } else { Mode::Plain };
@@ -53,10 +53,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Reads the reply to an advance. Only a pause, of a weighted window, moves a turn to a later time.
-    pub(in super::super) fn decode(
-        &self,
-        reply: &Value,
-    ) -> Result<Option<Standing>, UnavailableReason> {
+    pub(crate) fn decode(&self, reply: &Value) -> Result<Option<Standing>, UnavailableReason> {
         let Mark { at: promised, charged } = self.place.mark;
         let is_possible = |at| at <= promised || matches!(charged, Charged::Entry(_));
         let standing = || match reply.as_sequence()? {
@@ -74,7 +71,7 @@ impl<'a> Turn<'a> {
 }
 
 /// Builds the command of an attempt to pause a key. A pause whose time `ends` has come is none.
-pub(in super::super) fn pause_command(
+pub(crate) fn pause_command(
     key: &Key,
     policy: &Policy,
     length: Micros,
@@ -90,11 +87,7 @@ pub(in super::super) fn pause_command(
 }
 
 /// Builds the command of an attempt to read the turns of places under one key.
-pub(in super::super) fn turns_command(
-    key: &Key,
-    places: &[Place<'_>],
-    attempt: Attempt,
-) -> Command {
+pub(crate) fn turns_command(key: &Key, places: &[Place<'_>], attempt: Attempt) -> Command {
     let echo = next_echo();
     let script = &SCRIPTS[StateKind::WeightedWindow as usize];
     let mut command = script.text.start(attempt, &[key.as_bytes()]);
@@ -106,15 +99,13 @@ pub(in super::super) fn turns_command(
 }
 
 /// Reads the reply to a pause. Returns `false` if it is none.
-pub(in super::super) fn decode_pause(reply: &Value) -> Result<bool, UnavailableReason> {
+pub(crate) fn decode_pause(reply: &Value) -> Result<bool, UnavailableReason> {
     let reply = reply.as_sequence().ok_or(UnavailableReason::StoreError)?;
     Ok(reply.len() > 1)
 }
 
 /// Reads the turns; none of a charge that is gone.
-pub(in super::super) fn decode_turns(
-    reply: &Value,
-) -> Result<Vec<Option<Timestamp>>, UnavailableReason> {
+pub(crate) fn decode_turns(reply: &Value) -> Result<Vec<Option<Timestamp>>, UnavailableReason> {
     let turn = |value| number(value).map(|at| Some(Timestamp::new(at)).filter(|_| at > 0));
     let turns = reply.as_sequence().and_then(|reply| reply.get(1..)?.iter().map(turn).collect());
     turns.ok_or(UnavailableReason::StoreError)

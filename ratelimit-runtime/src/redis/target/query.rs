@@ -4,10 +4,7 @@ use std::borrow::Cow;
 
 use url::form_urlencoded;
 
-use super::{
-    credentials::{ESCAPES, may_be_secret},
-    scheme::{Deployment, Scheme},
-};
+use super::parts::{Deployment, ESCAPES, UrlParts};
 use crate::error::ConnectFault;
 
 /// The parameter with the name of connections, as in the URLs of redis-py and go-redis.
@@ -16,11 +13,11 @@ pub(super) const CLIENT_NAME: &str = "client_name";
 pub(super) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Query<'a> {
-    /// Reads the parameters; a URL of this scheme must have no others.
-    pub(super) fn parse(text: &'a str, scheme: Scheme<'_>) -> Result<Self, ConnectFault> {
-        let parameters: Vec<_> = form_urlencoded::parse(text.as_bytes()).collect();
-        let known: &[&str] = match scheme.deployment {
-            _ if scheme.is_unix() => &["protocol", CLIENT_NAME, "db", "user", "pass"],
+    /// Reads the parameters of a URL; there must be no others than its deployment has.
+    pub(super) fn parse(url: &UrlParts<'a>) -> Result<Self, ConnectFault> {
+        let parameters: Vec<_> = form_urlencoded::parse(url.query.as_bytes()).collect();
+        let known: &[&str] = match url.deployment {
+            _ if url.is_unix() => &["protocol", CLIENT_NAME, "db", "user", "pass"],
             Deployment::Sentinel => {
                 &["protocol", CLIENT_NAME, "sentinel_username", "sentinel_password"]
             }
@@ -30,11 +27,13 @@ impl<'a> Query<'a> {
         let Some((name, _)) = unknown else { return Ok(Self(parameters)) };
         let known = known.join("`, `");
         let mut names = parameters.iter().map(|(name, _)| name.as_ref());
-        Err(ConnectFault::Malformed(if text.contains('@') || may_be_secret(name, &mut names) {
-            format!("unknown parameter; allowed are `{known}`, and {ESCAPES}")
-        } else {
-            format!("unknown parameter `{name}`; allowed are `{known}`")
-        }))
+        Err(ConnectFault::Malformed(
+            if url.query.contains('@') || may_be_secret(name, &mut names) {
+                format!("unknown parameter; allowed are `{known}`, and {ESCAPES}")
+            } else {
+                format!("unknown parameter `{name}`; allowed are `{known}`")
+            },
+        ))
     }
 
     pub(super) fn value(&self, name: &str) -> Option<String> {
@@ -48,4 +47,14 @@ impl<'a> Query<'a> {
         let own = self.0.iter().filter(|(name, _)| is_own(name));
         form_urlencoded::Serializer::new(String::new()).extend_pairs(own).finish()
     }
+}
+
+/// Parameters that are a login, or a part of one.
+const LOGIN: [&str; 4] = ["user", "pass", "sentinel_username", "sentinel_password"];
+
+/// Returns `true` if a parameter of this name may be the remainder of a password with a `&` or a
+/// `?`, among parameters of these names.
+fn may_be_secret<'a>(name: &str, mut names: impl Iterator<Item = &'a str>) -> bool {
+    !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        || names.any(|name| LOGIN.contains(&name))
 }

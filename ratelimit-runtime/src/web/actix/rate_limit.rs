@@ -29,7 +29,8 @@ use crate::web::{
 ///
 /// A request is counted for the ambient caller, which an [`IdentityMiddleware`](super::IdentityMiddleware)
 /// further out sets, or for the caller that an [`identity`](web::RateLimitLayer::identity) finds. Without either it
-/// is refused, unless [`on_missing`](web::RateLimitLayer::on_missing) says otherwise. An annotated function with the policy's `name` and algorithm shares its counts.
+/// is refused, unless [`on_missing`](web::RateLimitLayer::on_missing) has another answer. An annotated function with the
+/// policy's `name` and algorithm shares its counts.
 ///
 /// Wrap an app, a scope or a resource. Of several middlewares the last one wrapped is the outermost.
 ///

@@ -147,16 +147,23 @@ impl Networks {
     }
 
     /// Parses a file with a network on each line.
-    pub(super) fn parse(text: &str) -> Result<Self, FileFault> {
+    ///
+    /// # Errors
+    ///
+    /// The fault, with the line.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut networks = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let named = line.split('#').next().unwrap_or_default().trim();
             if !named.is_empty() {
-                let parsed = network(named);
-                networks.push(parsed.map_err(|error| FileFault::Line(index + 1, error))?);
+                let at_line = |error| format!("line {}: {error}", index + 1);
+                networks.push(network(named).map_err(at_line)?);
             }
         }
-        if networks.is_empty() { Err(FileFault::NoNetwork) } else { Ok(Self::new(networks)) }
+        if networks.is_empty() {
+            return Err("lists no network; write one on each line".to_owned());
+        }
+        Ok(Self::new(networks))
     }
 
     pub(super) fn contains(&self, address: IpAddr) -> bool {
@@ -202,36 +209,24 @@ impl Error for InvalidNetwork {}
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProxiesFileError {
     path: PathBuf,
-    fault: FileFault,
-}
-
-#[derive(Clone, PartialEq, Eq)]
-pub(super) enum FileFault {
-    Unreadable(String),
-    Line(usize, InvalidNetwork),
-    NoNetwork,
+    fault: String,
 }
 
 impl ProxiesFileError {
-    pub(super) fn new(path: &Path, fault: FileFault) -> Self {
+    pub(super) fn new(path: &Path, fault: String) -> Self {
         Self { path: path.to_owned(), fault }
     }
 }
 
 impl From<UnreadableFile> for ProxiesFileError {
     fn from(file: UnreadableFile) -> Self {
-        Self::new(&file.path, FileFault::Unreadable(file.why))
+        Self::new(&file.path, file.why)
     }
 }
 
 impl fmt::Display for ProxiesFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", OneLine(self.path.display()))?;
-        match &self.fault {
-            FileFault::Unreadable(why) => OneLine(why).fmt(f),
-            FileFault::Line(number, error) => write!(f, "line {number}: {error}"),
-            FileFault::NoNetwork => f.write_str("lists no network; write one on each line"),
-        }
+        write!(f, "{}: {}", OneLine(self.path.display()), OneLine(&self.fault))
     }
 }
 

@@ -32,8 +32,11 @@ type KeyOf = Arc<dyn Fn(&Parts) -> Caller + Send + Sync>;
 /// Keeps the requests of a client within the limit of a remote service, over all processes.
 ///
 /// A request waits for its turn, is sent, and [heeds](Limiter::heed) the answer. If the remote service asks for a
-/// pause, the request is sent again after it, within [`max_wait`](Self::max_wait). The answer that asks for more
-/// is returned as it is. Requests of one `key` share the limit and its pauses, and those of another key go on.
+/// pause, the request is sent again after it, within [`max_wait`](Self::max_wait): it takes units again, behind the
+/// requests in line. The answer that asks for more is returned as it is. Requests of one `key` share the limit and its
+/// pauses, and those of another key go on.
+///
+/// A request that is sent again is a new call: it takes another turn, behind the requests that are already in line.
 ///
 /// Under a policy with [`concurrency`](Policy::concurrency) a request is in flight until the body of its answer has
 /// ended or is dropped.

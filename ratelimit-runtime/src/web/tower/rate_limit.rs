@@ -20,7 +20,8 @@ use crate::web::{self, Refusal, gate::Gate, response::set_headers};
 ///
 /// A request is counted for the ambient caller, which an [`IdentityLayer`](super::IdentityLayer) further out
 /// sets, or for the caller that an [`identity`](web::RateLimitLayer::identity) finds. Without either it is refused, unless
-/// [`on_missing`](web::RateLimitLayer::on_missing) says otherwise. An annotated function with the policy's `name` and algorithm shares its counts.
+/// [`on_missing`](web::RateLimitLayer::on_missing) has another answer. An annotated function with the policy's `name` and
+/// algorithm shares its counts.
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,0 +1,92 @@
+//! The expiry of states: a caller whose state has expired is as one without calls.
+
+use super::{
+    By, Model,
+    entries::{Bucket, full},
+    log::Log,
+    states::State,
+    turns::Turns,
+};
+
+/// The time for which a state still counts after it has become equal to an empty one.
+const LINGERS: u64 = 1_000_000;
+
+impl Model {
+    /// Forgets the callers whose states have expired by `now`. Those of a script never do: its times are not those
+    /// of its server.
+    pub(super) fn forget_expired(&mut self, now: u64) {
+        if self.by == By::Number {
+            let expired = self.expiries.extract_if(|_, ends| *ends + LINGERS <= now);
+            for (caller, _) in expired {
+                self.callers.remove(&caller);
+                self.lines.remove(&caller);
+                *self.forgotten.entry(caller).or_default() += 1;
+            }
+        }
+    }
+
+    /// Returns how often the state of a caller has expired.
+    pub fn forgotten(&self, caller: usize) -> u64 {
+        self.forgotten.get(&caller).copied().unwrap_or_default()
+    }
+
+    /// Sets the expiry of a caller's state that was written. No state expires earlier than before, except a log
+    /// whose newest unit was given back.
+    pub(super) fn extend(&mut self, caller: usize, at_least: u64) {
+        let state = self.callers.get_mut(&caller).filter(|_| self.by == By::Number);
+        let Some(state) = state else { return };
+        let expires = self.expiries.entry(caller).or_default();
+        let turns = self.lines.get(&caller).map_or(0, Turns::ends);
+        *expires = match state {
+            State::Log(log) => log.ends(*expires),
+            state => state.ends().max(*expires),
+        };
+        *expires = turns.max(at_least).max(*expires);
+    }
+}
+
+impl Log {
+    /// The time after which all units are older than any policy counts. Without units it is as before.
+    fn ends(&mut self, before: u64) -> u64 {
+        let Some(newest) = self.charges.last() else {
+            (self.period, self.was_emptied) = (0, true);
+            return before;
+        };
+        if std::mem::take(&mut self.was_emptied) {
+            self.period = self.period.max(before.saturating_sub(newest.at));
+        }
+        newest.at + self.period
+    }
+}
+
+impl State {
+    /// The time from which the state is equal to an empty one.
+    pub(super) fn ends(&self) -> u64 {
+        let ends = match self {
+            Self::Log(log) => log.charges.last().map(|newest| newest.at + log.period),
+            Self::Weighted(log) => log.ends(),
+            Self::Windows(kept) => {
+                let ends = kept.entries.iter().map(|it| Some(it.open?.0 + it.period));
+                ends.flatten().max()
+            }
+            Self::Counters(kept) => {
+                let windows = kept.entries.iter().map(|it| match (it.previous, it.current) {
+                    (0, 0) => 0,
+                    (_, 0) => it.period * (it.window + 1),
+                    _ => it.period * (it.window + 2),
+                });
+                windows.max()
+            }
+            Self::Buckets(kept) => kept.entries.iter().map(Bucket::full_at).max(),
+        };
+        ends.unwrap_or(0)
+    }
+}
+
+impl Bucket {
+    fn full_at(&self) -> u64 {
+        let missing = (full(self.tier) - self.level).unsigned_abs();
+        let until = missing.div_ceil(self.tier.threshold.into());
+        self.at + u64::try_from(until).expect("a time")
+    }
+}
