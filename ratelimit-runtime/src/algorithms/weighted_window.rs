@@ -109,7 +109,7 @@ impl WeightedLog {
                 outcome.mark.charged = charged;
             }
         }
-        outcome.lasts = (at - now + outcome.lasts).max(self.lasts(now));
+        outcome.lasts = (at - now + outcome.lasts).max(self.lasts(at, now));
         outcome
     }
 
@@ -147,7 +147,7 @@ impl WeightedLog {
             if to > from && settle.ends() <= now {
                 entries.add_nameless(now, to - from);
             }
-            return self.lasts(now);
+            return self.lasts(now, now);
         }
         let at = entries.position(mark.at, entry);
         if to < from {
@@ -165,7 +165,7 @@ impl WeightedLog {
             }
             entries.raise(now, at, entry, to - from);
         }
-        self.lasts(now)
+        self.lasts(now, now)
     }
 
     fn forecast(
@@ -215,10 +215,11 @@ impl WeightedLog {
         entries.add(at, now, own, request)
     }
 
-    /// Returns the time until all entries have left, as far as a policy counts them.
-    fn lasts(&self, now: Timestamp) -> Micros {
+    /// Returns the time until all entries have left, as far as a policy counts them. The latest call was decided for
+    /// `at`, which may be a turn that is not promised yet.
+    fn lasts(&self, at: Timestamp, now: Timestamp) -> Micros {
         let Some(entries) = &self.0 else { return Micros::ZERO };
-        let newest = entries.newest().map(|newest| newest.min(now.max(entries.last_turn())));
+        let newest = entries.newest().map(|newest| newest.min(at.max(entries.last_turn())));
         let counts = newest.map(|newest| newest + entries.longest_kept() - now);
         counts.unwrap_or_default().max(entries.pause_left(now))
     }

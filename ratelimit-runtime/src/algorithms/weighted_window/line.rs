@@ -87,7 +87,7 @@ impl WeightedLog {
     pub(crate) fn pause(&mut self, now: Timestamp, ends: Timestamp, policy: &Policy) -> Micros {
         let entries = self.0.get_or_insert_with(|| Box::new(CallEntries::new(Generation::next())));
         entries.pause(now, ends, Request::new(policy, Op::Take, 0));
-        self.lasts(now)
+        self.lasts(now, now)
     }
 
     /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
