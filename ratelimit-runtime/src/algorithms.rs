@@ -243,7 +243,11 @@ impl State {
             return Some((Standing { at, turn, has_room: true }, Micros::ZERO));
         }
         match self {
-            Self::WeightedWindow(log) => Some((log.advance(now, place)?, Micros::ZERO)),
+            Self::WeightedWindow(log) => {
+                let standing = log.advance(now, place)?;
+                // The policy may be another than that of the calls so far.
+                Some((standing, log.lasts(now, now)))
+            }
             _ => self.advance_turn(now, place),
         }
     }

@@ -217,7 +217,7 @@ impl WeightedLog {
 
     /// Returns the time until all entries have left, as far as a policy counts them. The latest call was decided for
     /// `at`, which may be a turn that is not promised yet.
-    fn lasts(&self, at: Timestamp, now: Timestamp) -> Micros {
+    pub(super) fn lasts(&self, at: Timestamp, now: Timestamp) -> Micros {
         let Some(entries) = &self.0 else { return Micros::ZERO };
         let newest = entries.newest().map(|newest| newest.min(at.max(entries.last_turn())));
         let counts = newest.map(|newest| newest + entries.longest_kept() - now);
