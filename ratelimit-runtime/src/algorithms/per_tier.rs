@@ -176,9 +176,11 @@ impl<C: Count> ManyTiers<C> {
         self.header.generation
     }
 
-    /// Returns the time until no count has a unit.
+    /// Returns the time from `at` on until no count has a unit.
     pub(super) fn lasts(&self, at: Timestamp) -> Micros {
-        lasts(&self.counts, at)
+        let Working { mut header, mut counts } = self.working();
+        advance(&mut header, &mut counts, at);
+        lasts(&counts, at)
     }
 
     /// Returns the number of counts.
@@ -337,7 +339,7 @@ fn raise<C: Count>(header: &mut Header, counts: &mut [C], at: Timestamp, units: 
     }
 }
 
-/// Returns the time until no count has a unit.
+/// Returns the time until no count has a unit, of counts that have advanced to `now`.
 fn lasts<C: Count>(counts: &[C], now: Timestamp) -> Micros {
     counts.iter().map(|count| count.lasts(now)).max().unwrap_or_default()
 }
