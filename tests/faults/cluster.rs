@@ -11,7 +11,7 @@ use ratelimit_runtime::{Limiter, OnStoreError, Policy, ServerStatus, Unavailable
 
 const MINUTE: Duration = Duration::from_secs(60);
 const WIDE: Policy = Policy::sliding_counter("wide", MINUTE, 1_000_000);
-const LOG: Policy = Policy::sliding_window("log", MINUTE, 100_000);
+pub(crate) const LOG: Policy = Policy::sliding_window("log", MINUTE, 100_000);
 
 /// The number of callers, enough for every shard.
 const CALLERS: u32 = 24;
@@ -20,7 +20,7 @@ fn key(caller: u32) -> String {
     format!("ratelimit:sliding_counter:wide/{caller}")
 }
 
-fn log_key(caller: u32) -> String {
+pub(crate) fn log_key(caller: u32) -> String {
     format!("ratelimit:sliding_window:log/{caller}")
 }
 
@@ -260,12 +260,7 @@ async fn a_planned_failover_costs_no_call_and_no_count() {
     };
     let counted: usize = (0..16).map(units).sum();
     FaultLine::of("cluster: planned failover of every primary under 16 tasks")
-        .with("callers get", history.answers())
-        .with("counted", counted)
-        .after("slowest call", history.slowest())
-        .print();
-    assert_eq!(history.unavailable(), 0);
-    assert_eq!(history.count(|outcome| outcome == Outcome::Admitted), counted);
+        .assert_all_counted(&history, counted);
 }
 
 #[tokio::test]

@@ -3,16 +3,13 @@
 use std::time::{Duration, Instant};
 
 use harness::{
-    Cluster, DEADLINE, FaultLine, Load, NOTICED, Outcome, limiter_on, unavailable, uncached, until,
+    Cluster, DEADLINE, FaultLine, Load, NOTICED, limiter_on, unavailable, uncached, until,
 };
 use ratelimit_runtime::{OnStoreError, Policy, UnavailableReason};
 
-const MINUTE: Duration = Duration::from_secs(60);
-const LOG: Policy = Policy::sliding_window("log", MINUTE, 100_000);
+use crate::cluster::{LOG, log_key};
 
-fn log_key(caller: u32) -> String {
-    format!("ratelimit:sliding_window:log/{caller}")
-}
+const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_that_move_under_load_cost_no_call_and_no_count() {
@@ -42,12 +39,7 @@ async fn slots_that_move_under_load_cost_no_call_and_no_count() {
     let counted: usize = (0..MOVING).map(units).sum();
     FaultLine::of("cluster: 24 slots moved under 16 tasks")
         .with("moves", moves)
-        .with("callers get", history.answers())
-        .with("counted", counted)
-        .after("slowest call", history.slowest())
-        .print();
-    assert_eq!(history.unavailable(), 0);
-    assert_eq!(history.count(|outcome| outcome == Outcome::Admitted), counted);
+        .assert_all_counted(&history, counted);
 }
 
 /// The nodes answer `TRYAGAIN` to a command of several keys, of which each has some.

@@ -15,6 +15,8 @@ use tracing::{
     subscriber::DefaultGuard,
 };
 
+use crate::{History, Outcome};
+
 /// One line of figures.
 #[derive(Debug)]
 #[must_use = "a line is there to be printed"]
@@ -42,6 +44,20 @@ impl FaultLine {
     /// Prints it.
     pub fn print(self) {
         println!("{}", self.line);
+    }
+
+    /// Prints it with the answers of a load whose units Redis has `counted`.
+    ///
+    /// # Panics
+    ///
+    /// If a call was not decided, or counted otherwise than once.
+    pub fn assert_all_counted(self, history: &History, counted: usize) {
+        self.with("callers get", history.answers())
+            .with("counted", counted)
+            .after("slowest call", history.slowest())
+            .print();
+        assert_eq!(history.unavailable(), 0);
+        assert_eq!(history.count(|outcome| outcome == Outcome::Admitted), counted);
     }
 }
 
