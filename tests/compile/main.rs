@@ -8,6 +8,7 @@ mod completion_in_editors;
 #[path = "../fuzz/corpus.rs"]
 mod corpus;
 mod fuzz_corpus;
+mod pages;
 mod pairs;
 #[path = "../fuzz/properties/mod.rs"]
 mod properties;
