@@ -8,6 +8,10 @@
 //! All run in turn; figures are medians with the lowest and the highest round, ratios those of the
 //! rounds next to each other. Noise of a shared machine moves all of them.
 
+#[allow(dead_code, reason = "not all of them are measured")]
+#[path = "../ratelimit-runtime/src/redis/script/sources.rs"]
+mod sources;
+
 use std::{process::Command, time::Duration};
 
 use ratelimit_benches::{
@@ -22,10 +26,6 @@ use tokio::runtime::{Builder, Runtime};
 
 const LENGTH: Duration = Duration::from_millis(500);
 const TASKS: [u32; 3] = [1, 64, 512];
-const SCRIPT: &str = concat!(
-    include_str!("../ratelimit-runtime/src/algorithms/sliding_window.lua"),
-    include_str!("../ratelimit-runtime/src/algorithms/sliding_window_general.lua"),
-);
 
 /// A runtime, and a limiter that lives on it.
 struct Client {
@@ -36,7 +36,7 @@ struct Client {
 
 fn main() -> Result<()> {
     let server = Server::start(&[])?;
-    let sha: String = server.command(&["SCRIPT", "LOAD", SCRIPT])?;
+    let sha: String = server.command(&["SCRIPT", "LOAD", sources::SLIDING_WINDOW[0]])?;
     let clients = [
         Client::new("2 workers", Builder::new_multi_thread().worker_threads(2), &server)?,
         Client::new("1 worker", Builder::new_multi_thread().worker_threads(1), &server)?,
