@@ -356,7 +356,9 @@ impl<E: Copy> Kept<E> {
         self.generation = match self.by {
             By::Instant => now,
             By::Number => {
-                (self.generation ^ now).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32)
+                // The first product spreads numbers: those of two states differ by as few bits as two times.
+                let mix = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
+                mix(mix(self.generation) ^ now)
             }
         };
     }
