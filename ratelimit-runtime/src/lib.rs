@@ -87,6 +87,7 @@ extern crate self as ratelimit_runtime;
 #[path = "../../tests/harness"]
 #[expect(dead_code, unreachable_pub, unused_imports, reason = "parts that other tests need")]
 mod harness {
+    pub(crate) mod captured_events;
     pub(crate) mod model;
     pub(crate) mod schedule;
 }

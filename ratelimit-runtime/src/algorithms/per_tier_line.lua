@@ -33,7 +33,7 @@
 
 local key, ARGV, stored, now, reply, text, lasts = ...
 local op, cost, count_rejected, is_line = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', type(stored) == 'table'
-local KEPT, STEP, MOST_TAKES, UNKNOWN = 2000000, 1000000, 5, '?'
+local KEPT, STEP, MOST_TAKES, MOST_UNITS, UNKNOWN = 2000000, 1000000, 5, 4294967295, '?'
 
 local base, tail, last, header = stored, nil, now, nil
 local promised, number, passed, is_changed = 0, 0, {}, false
@@ -148,9 +148,12 @@ local function turns_after(at)
   return redis.call('ZCOUNT', key, '(' .. micros(at), '+inf')
 end
 
--- Leaves the tail to the next decision: of many calls that leave, each would fold all turns.
+-- Leaves the tail to the next decision: of many calls that leave, each would fold all turns. Returns for how
+-- long the state counts at most, whatever debt the units of its turns leave.
 local function outdate()
   tail = turns_after(now) > 0 and UNKNOWN or nil
+  local _, _, lasts = rule(ARGV, base, last, 'raise', MOST_UNITS)
+  return lasts
 end
 
 -- Returns true if the state was created at this microsecond.
@@ -232,9 +235,9 @@ if op == SETTLE then
   if tail and raised > 0 then
     lasts = refold() or lasts
   elseif tail then
-    outdate()
+    lasts = outdate()
   end
-  write_line(raised > 0 and lasts)
+  write_line(lasts)
   return { -ARGV[4] }
 end
 
@@ -264,14 +267,12 @@ if op == ADVANCE then
     passed[#passed + 1], passed[#passed + 2] = turn, earliest
     base = fold(base, { turn, earliest })
   end
-  outdate()
-  write_line()
+  write_line(outdate())
   return { -ARGV[4], earliest, earliest - now }
 end
 
 if tail == UNKNOWN then
-  refold()
-  is_changed = true
+  is_changed, lasts = true, refold()
 end
 local can_wait = op == TAKE and ARGV[5] ~= '0'
 local state, first = tail, nil

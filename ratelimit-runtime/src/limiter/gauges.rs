@@ -57,11 +57,11 @@ impl Limiter {
         {
             tier_gauge(name, index).set(tier.threshold());
         }
-        // An override may have had more tiers.
-        let mut shown = SHOWN_TIERS.lock();
-        let shown = shown.entry(name).or_default();
-        (policy.tiers().len()..*shown).for_each(|index| tier_gauge(name, index).set(f64::NAN));
-        *shown = policy.tiers().len().max(*shown);
+        // An override may have had more tiers. The recorder is called without the lock: it may come back.
+        let tiers = policy.tiers().len();
+        let shown =
+            *SHOWN_TIERS.lock().entry(name).and_modify(|it| *it = tiers.max(*it)).or_insert(tiers);
+        (tiers..shown).for_each(|index| tier_gauge(name, index).set(f64::NAN));
         if let Some(calls) = policy.max_concurrency().filter(|calls| *calls > 0) {
             gauge!("ratelimit_limit", "policy" => name, "tier" => "in_flight").set(calls);
         }
@@ -90,5 +90,47 @@ fn record_counts(counts: &PolicyStats, policy: &Policy) {
     let in_flight = ("in_flight".to_owned(), counts.total(Verdict::Busy));
     for (tier, calls) in by_tier.chain([in_flight]).filter(|(_, calls)| *calls > 0) {
         counter!("ratelimit_refused_total", "policy" => name, "tier" => tier).absolute(calls);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use metrics::{
+        Counter, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+        with_local_recorder,
+    };
+
+    use super::*;
+
+    /// A recorder that may read the limits itself.
+    struct Foreign;
+
+    impl Recorder for Foreign {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::noop()
+        }
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            assert!(SHOWN_TIERS.try_lock().is_some(), "locked");
+            Gauge::noop()
+        }
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::noop()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_recorder_is_called_without_a_lock() {
+        const POLICY: Policy =
+            Policy::fixed_window("gauges", Duration::from_secs(60), 3).concurrency(2);
+        let limiter = Limiter::in_memory();
+        limiter.check(&POLICY, "alice").await.unwrap();
+        let is_it = |limit: &RegisteredPolicy| limit.name() == "gauges";
+        assert!(policies_by_hand().iter().any(is_it));
+        with_local_recorder(&Foreign, || limiter.record_limits());
     }
 }

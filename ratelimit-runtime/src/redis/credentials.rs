@@ -164,15 +164,20 @@ impl CredentialsProvider {
         }
         let asked = Instant::now();
         let answer = self.answer().await;
+        if let Ok(credentials) = &answer {
+            answers.good = Some(credentials.clone());
+        }
+        let before = answers.last.replace((asked, answer.clone()));
+        // The subscriber is called without the lock: it may ask as well.
+        drop(answers);
         match &answer {
-            Ok(credentials) => answers.good = Some(credentials.clone()),
+            Ok(_) => {}
             // Once for each series of failures.
-            Err(why) if !matches!(answers.last, Some((_, Err(_)))) => {
+            Err(why) if !matches!(before, Some((_, Err(_)))) => {
                 tracing::warn!(error = %why, "credentials provider failed");
             }
             Err(why) => tracing::debug!(error = %why, "credentials provider failed"),
         }
-        answers.last = Some((asked, answer.clone()));
         answer
     }
 
@@ -197,7 +202,10 @@ fn failed(why: &str) -> redis::RedisError {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use tracing::{Event, Metadata, Subscriber, span};
+
     use super::*;
+    use crate::harness::captured_events::listen;
 
     /// A provider that takes a second for each answer, and the number of its calls.
     fn slow(answer: impl Fn(u32) -> Provided + Send + Sync + 'static) -> CredentialsProvider {
@@ -245,6 +253,36 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(5)).await;
         let error = provider.for_connect().await.unwrap_err();
         assert!(error.to_string().contains("credentials provider: no token"), "{error}");
+    }
+
+    /// A subscriber that may ask the provider itself.
+    struct Foreign(CredentialsProvider, Arc<AtomicU32>);
+
+    impl Subscriber for Foreign {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.is_event() && metadata.target() == "ratelimit_runtime::redis::credentials"
+        }
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn event(&self, _: &Event<'_>) {
+            assert!(self.0.answers.try_lock().is_ok(), "locked");
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_subscriber_is_called_without_the_lock() {
+        let (provider, events) = (slow(|_| Err("no token".into())), Arc::default());
+        let _guard = listen(Foreign(provider.clone(), Arc::clone(&events)));
+        for failures in 1..=2 {
+            provider.renewed().await.unwrap_err();
+            assert_eq!(events.load(Ordering::Relaxed), failures);
+        }
     }
 
     #[tokio::test(start_paused = true)]

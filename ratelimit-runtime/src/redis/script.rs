@@ -76,17 +76,17 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["47e86be0b774bba00566cc21c122624975528abf", "2725e92fb36e4bc92aeaeea875e6ddab34301e57"],
+        ["8b4ed2ca4ea449d42e34884204277c3904a689ab", "1efe8d853f69683e292832af8aa6d05f4c2b3510"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["36616a458c2b6ca2237c699acfe5d6203bd8ceed", "928298cfdbcde31625dc0707b47e948c75cd96a3"],
+        ["0bd1819564a9efc34a88f4fc93ab5b5697f68807", "b0f604a4ee40ef908621afd13839db7218738272"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["6894d3e1412f7a20aa2fc53dae4246158e266ec0", "d39b5704ff10f6b9b232a006b32be8f0cfa2863d"],
+        ["c551b62841c9ad5649492e94ae7be7175a520b51", "971f0834398ae67b6bf6752587cab30edc61f246"],
         push_bucket,
     ),
     Script::new(
@@ -96,7 +96,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["25ee09c06e6c3f3f79bdeb914e3e7566cacd7a20", "6b68e67cd6c0906f763cfbe547101f0bc6019c06"],
+        ["756fd88d4eb145373f584bdfed9c935b0ed1caad", "a89125ec9757c48bb6882c973fd80f4904552079"],
         push_calendar_window,
     ),
 ];

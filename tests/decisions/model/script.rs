@@ -1,5 +1,6 @@
 //! A shipped script, called with the arguments that a limiter sends.
 
+mod expiry;
 mod pauses;
 #[path = "../../../ratelimit-runtime/src/redis/script/sources.rs"]
 mod sources;
@@ -105,7 +106,7 @@ impl Script {
             assert_eq!(text.matches(&shipped).count(), has_window, "{kind:?}");
             let at = if times > has_window { "{KEYS[4], KEYS[5]}" } else { "{KEYS[3], KEYS[4]}" };
             with_clock(text, at, times)
-                .replace(&shipped, "local ttl = '1000000000000'\n")
+                .replace(&shipped, &expiry::recorded(kind, &shipped, at))
                 .replace("math.floor(forgiven / 1000) + 999", "1000000000000")
         };
         let mut connection = server.connection();

@@ -33,15 +33,22 @@ impl Model {
     /// Sets the expiry of a caller's state that was written. No state expires earlier than before, except a log
     /// whose newest unit was given back.
     pub(super) fn extend(&mut self, caller: usize, at_least: u64) {
+        let ends = self.ends(caller);
         let state = self.callers.get_mut(&caller).filter(|_| self.by == By::Number);
         let Some(state) = state else { return };
         let expires = self.expiries.entry(caller).or_default();
-        let turns = self.lines.get(&caller).map_or(0, Turns::ends);
         *expires = match state {
             State::Log(log) => log.ends(*expires),
-            state => state.ends().max(*expires),
+            _ => ends.max(*expires),
         };
-        *expires = turns.max(at_least).max(*expires);
+        *expires = at_least.max(*expires);
+    }
+
+    /// Returns the time from which a caller's state is equal to an empty one. While turns lie ahead, that is the state
+    /// with them.
+    pub fn ends(&self, caller: usize) -> u64 {
+        let turns = self.lines.get(&caller).and_then(Turns::ends);
+        turns.or_else(|| Some(self.callers.get(&caller)?.ends())).unwrap_or(0)
     }
 }
 

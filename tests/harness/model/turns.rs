@@ -44,9 +44,9 @@ struct Tried {
 }
 
 impl Turns {
-    /// The time from which the state with all turns is equal to an empty one.
-    pub(super) fn ends(&self) -> u64 {
-        self.tail.ends().max(self.last().unwrap_or(0))
+    /// The time from which the state with all turns is equal to an empty one, if a turn lies ahead.
+    pub(super) fn ends(&self) -> Option<u64> {
+        Some(self.tail.ends().max(self.last()?))
     }
 
     fn last(&self) -> Option<u64> {

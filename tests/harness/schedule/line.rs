@@ -4,6 +4,11 @@ use super::super::model::Charge;
 use super::{Schedule, Step};
 
 impl Schedule {
+    /// Returns the time from which a caller's state is equal to an empty one.
+    pub fn ends(&self, caller: usize) -> u64 {
+        self.model.ends(caller)
+    }
+
     /// Returns a pause, mostly one that moves turns.
     pub(super) fn pause(&mut self) -> Step {
         let (caller, period) = (self.rng.usize(..super::CALLERS), self.shortest.0);

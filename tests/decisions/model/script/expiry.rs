@@ -1,0 +1,29 @@
+//! The expiry of keys by the clock of a test, which they outlive.
+
+use harness::schedule::{CALLERS, Kind};
+use ratelimit_runtime::Algorithm;
+
+use super::Script;
+
+/// Returns the text in place of the one that computes an expiry. Beside a key for which calls wait, another key has the
+/// microsecond at which it expires.
+pub(super) fn recorded(kind: Kind, shipped: &str, time: &str) -> String {
+    let forever = "ttl = '1000000000000'\n";
+    if kind == Kind::Plain(Algorithm::SlidingWindow) {
+        return format!("local {forever}");
+    }
+    let expires = "string.format('%.0f', time[1] * 1000000 + time[2] + ttl * 1000)";
+    format!(
+        "{shipped}do local time = {time} redis.call('SET', KEYS[1] .. ':x', {expires}) end\n{forever}"
+    )
+}
+
+impl Script {
+    /// Returns the times at which the keys of the callers expire; 0 if a key was never written.
+    pub(crate) fn expiries(&mut self) -> Vec<u64> {
+        let keys: Vec<_> = (0..CALLERS).map(|caller| format!("{caller}:x")).collect();
+        let times = redis::cmd("MGET").arg(keys).query(&mut self.connection);
+        let times: Vec<Option<u64>> = times.expect("times");
+        times.into_iter().map(Option::unwrap_or_default).collect()
+    }
+}
