@@ -122,6 +122,8 @@ local function advance(state, ARGV)
     push_tier(state, arguments, period)
   end
   write(state, arguments)
+  -- The policy may be another than that of the calls so far.
+  expire(state, stamp)
   return { earliest, earliest - state.arrival }
 end
 

@@ -91,7 +91,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["8b7c8134759a2416e870aa700e7ab9c59300217d", "b5351c409c77fa8b1e34d893131fa00798dd3e01"],
+        ["87f2532876fdf28c71d38b087d5943b7b5197c18", "453e18b66473aa1bfc15a9cfc1e40c3b3a71bb60"],
         push_window,
     ),
     Script::new(
