@@ -214,7 +214,9 @@ impl TurnsAhead {
         self.turns.back().map_or(now, |last| last.at.max(now))
     }
 
-    /// Returns the time until the state decides like an absent one.
+    /// Returns the time until the state decides like an absent one: that of the tail, by which the base is replaced at the
+    /// last turn. A turn that has come may have left the base a debt, where the tail had no unit left to take. The debt
+    /// counts only in a tail that is made anew from the base, and with each such tail the state gets a new expiry.
     fn lasts(&self, now: Timestamp) -> Micros {
         let end = self.end(now);
         end - now + self.tail.lasts(end)

@@ -96,3 +96,25 @@ fn a_turn_can_be_given_back_once_it_has_come_to_a_full_bucket() {
         assert_eq!(left(&mut state), 4, "{moves}");
     }
 }
+
+#[test]
+fn a_debt_of_a_turn_that_has_come_counts_once_the_turns_behind_it_are_left() {
+    let [fast, slow] = [1, 100].map(|period| Policy::token_bucket("p", seconds(period), 5));
+    let mut state = State::new(fast.state());
+    decide(&mut state, 1_000 * SECOND, waiting(&slow, 5, 0));
+    let turns = [1, 2].map(|after| {
+        let outcome = decide(&mut state, 1_000 * SECOND, waiting(&fast, 5, 99 * SECOND));
+        assert_eq!(outcome.turn().get(), after * SECOND);
+        outcome
+    });
+    // The slow bucket is empty at the last turn.
+    assert_eq!(turns[1].lasts.get(), 102 * SECOND);
+    let left = place(&fast, 5, turns[1].mark).leave();
+    let lasts = state.settle(Timestamp::new(1_001 * SECOND), left);
+    // The first turn has taken five units from the slow bucket, which had refilled a twentieth of one.
+    assert_eq!(lasts.get(), 199 * SECOND);
+    let peek =
+        |after, cost| reference::peek(&state, 1_001 * SECOND + after, waiting(&slow, 0, 0), cost);
+    assert!(!peek(103 * SECOND, 1).admitted);
+    assert!(!peek(lasts.get() - 1, 5).admitted && peek(lasts.get(), 5).admitted);
+}
