@@ -100,9 +100,7 @@ impl Script {
         };
         let has_window = usize::from(kind != Kind::InFlight);
         let tested = |text: &str, times| {
-            let lasts = if kind.has_names() { "keep" } else { "lasts" };
-            let shipped =
-                format!("local ttl = string.format('%d', math.floor({lasts} / 1000) + 999)\n");
+            let shipped = expiry::shipped(kind);
             assert_eq!(text.matches(&shipped).count(), has_window, "{kind:?}");
             let at = if times > has_window { "{KEYS[4], KEYS[5]}" } else { "{KEYS[3], KEYS[4]}" };
             with_clock(text, at, times)

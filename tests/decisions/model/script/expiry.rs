@@ -5,7 +5,13 @@ use ratelimit_runtime::Algorithm;
 
 use super::Script;
 
-/// Returns the text in place of the one that computes an expiry. Beside a key for which calls wait, another key has the
+/// Returns the text that computes an expiry, which a script of a window has once.
+pub(super) fn shipped(kind: Kind) -> String {
+    let lasts = if kind.has_names() { "keep" } else { "lasts" };
+    format!("local ttl = string.format('%d', math.floor({lasts} / 1000) + 999)\n")
+}
+
+/// Returns the text in place of the shipped one. Beside a key for which calls wait, another key has the
 /// microsecond at which it expires.
 pub(super) fn recorded(kind: Kind, shipped: &str, time: &str) -> String {
     let forever = "ttl = '1000000000000'\n";
