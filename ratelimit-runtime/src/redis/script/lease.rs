@@ -160,6 +160,6 @@ pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: sources::LEASE_OF_COUNTER, sha1: "1af7317d2e4175e2937e477e763c9a4de41b5353" },
     Text { source: sources::LEASE_OF_FIXED, sha1: "3383f835f50276b01a02c78df313f7a8845ec30a" },
     Text { source: sources::LEASE_OF_BUCKET, sha1: "31bedc82a34f35f1bf0c89c1290f1a00b2fe41fc" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "a1294be5e81c6418d0c246a6c2a0993cbcc5e50e" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "2b653f282ffefbe70dfedd7a13a7922856bfebcd" },
     Text { source: "", sha1: "" },
 ];
