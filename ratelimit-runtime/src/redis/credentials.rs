@@ -157,16 +157,12 @@ impl CredentialsProvider {
     async fn ask(&self) -> Result<Credentials, Arc<str>> {
         let needed = Instant::now();
         let mut answers = self.answers.lock().await;
-        if let Some((asked, answer)) = &answers.last
-            && *asked >= needed
-        {
+        if let Some((_, answer)) = answers.last.as_ref().filter(|(asked, _)| *asked >= needed) {
             return answer.clone();
         }
         let asked = Instant::now();
         let answer = self.answer().await;
-        if let Ok(credentials) = &answer {
-            answers.good = Some(credentials.clone());
-        }
+        answers.good = answer.clone().ok().or_else(|| answers.good.take());
         let before = answers.last.replace((asked, answer.clone()));
         // The subscriber is called without the lock: it may ask as well.
         drop(answers);
