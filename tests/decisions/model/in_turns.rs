@@ -200,7 +200,7 @@ fn check_script(kind: Kind) {
                     }
                 }
                 Step::Reset(caller) => {
-                    let () = server.command(&format!("DEL {caller} {caller}:b"));
+                    let () = server.command(&format!("DEL {caller} {caller}:b {caller}:x"));
                     admissions.reset(caller);
                 }
                 Step::Settle(index, to) => {
@@ -224,6 +224,7 @@ fn check_script(kind: Kind) {
                     unreachable!("nobody waits")
                 }
             }
+            script.assert_kept(&schedule, seed);
         }
     }
 }

@@ -139,14 +139,7 @@ fn check_script(kind: Kind) {
             }
             // A log of calls in the future may be forgotten: they come from a clock that has stepped back.
             if kind != Kind::Weighted || !matches!(beside, Beside::ClockSteps) {
-                for (caller, expires) in script.expiries().into_iter().enumerate() {
-                    let ends = steps.ends(caller);
-                    let is_kept = ends <= steps.now() || ends <= expires;
-                    assert!(
-                        is_kept,
-                        "MODEL_SEED={seed}: {caller} counts until {ends}, not {expires}"
-                    );
-                }
+                script.assert_kept(&steps, seed);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The expiry of keys by the clock of a test, which they outlive.
 
-use harness::schedule::{CALLERS, Kind};
+use harness::schedule::{CALLERS, Kind, Schedule};
 use ratelimit_runtime::Algorithm;
 
 use super::Script;
@@ -11,8 +11,8 @@ pub(super) fn shipped(kind: Kind) -> String {
     format!("local ttl = string.format('%d', math.floor({lasts} / 1000) + 999)\n")
 }
 
-/// Returns the text in place of the shipped one. Beside a key for which calls wait, another key has the
-/// microsecond at which it expires.
+/// Returns the text in place of the shipped one. Beside a key, another one has the microsecond at
+/// which it expires.
 pub(super) fn recorded(kind: Kind, shipped: &str, time: &str) -> String {
     let forever = "ttl = '1000000000000'\n";
     if kind == Kind::Plain(Algorithm::SlidingWindow) {
@@ -25,11 +25,18 @@ pub(super) fn recorded(kind: Kind, shipped: &str, time: &str) -> String {
 }
 
 impl Script {
-    /// Returns the times at which the keys of the callers expire; 0 if a key was never written.
-    pub(crate) fn expiries(&mut self) -> Vec<u64> {
+    /// Asserts that no key expires before the state of its caller is equal to an empty one.
+    pub(crate) fn assert_kept(&mut self, schedule: &Schedule, seed: u64) {
+        if matches!(self.kind, Kind::InFlight | Kind::Plain(Algorithm::SlidingWindow)) {
+            return;
+        }
         let keys: Vec<_> = (0..CALLERS).map(|caller| format!("{caller}:x")).collect();
-        let times = redis::cmd("MGET").arg(keys).query(&mut self.connection);
-        let times: Vec<Option<u64>> = times.expect("times");
-        times.into_iter().map(Option::unwrap_or_default).collect()
+        let expiries = redis::cmd("MGET").arg(keys).query(&mut self.connection);
+        let expiries: Vec<Option<u64>> = expiries.expect("times");
+        for (caller, expires) in expiries.into_iter().enumerate() {
+            let (ends, expires) = (schedule.ends(caller), expires.unwrap_or_default());
+            let is_kept = ends <= schedule.now() || ends <= expires;
+            assert!(is_kept, "MODEL_SEED={seed}: {caller} counts until {ends}, not {expires}");
+        }
     }
 }
