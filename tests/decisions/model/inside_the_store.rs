@@ -80,17 +80,6 @@ impl<'a> Run<'a> {
         self.store.settle(KeyRef::new(policy, caller.parts()), settle);
     }
 
-    /// Returns `true` if another call of its request id has moved the charge forwards since the call had its answer. The
-    /// store does not find it by the later time; the call would ask anew, by its id.
-    fn is_outdated(&self, index: usize) -> bool {
-        let (operation, Outcome { mark, .. }) = self.charges[index];
-        let is_earlier = |(other, outcome): &(Operation, Outcome)| {
-            let is_same = other.caller == operation.caller && outcome.mark.charged == mark.charged;
-            is_same && outcome.mark.at < mark.at
-        };
-        operation.id.is_some() && self.charges.iter().any(is_earlier)
-    }
-
     async fn step(&mut self, seed: u64, figures: &mut Figures) {
         let before = self.schedule.now();
         let first = &self.cases[0].policy;
@@ -137,7 +126,7 @@ impl<'a> Run<'a> {
                 let caller = Caller::from(operation.caller);
                 let is_promised = self.store.is_promised(KeyRef::new(first, caller.parts()), place);
                 // The turn of a call that has passed needs no promise.
-                if outcome.mark.at.get() > before && !self.is_outdated(index) {
+                if outcome.mark.at.get() > before {
                     assert_eq!(is_promised, expected, "MODEL_SEED={seed}: {operation:?}");
                 }
             }
@@ -155,14 +144,11 @@ impl<'a> Run<'a> {
                     expected.iter().map(|(index, _)| place(self.charges[*index])).collect();
                 let turns = store.turns(key, &places);
                 for ((index, expected), turn) in expected.into_iter().zip(turns) {
-                    let turn = turn.map(crate::time::Timestamp::get);
-                    let at = self.charges[index].1.mark.at.get();
-                    let is_ahead = self.is_outdated(index) && expected < at;
-                    assert_eq!(turn, (!is_ahead).then_some(expected), "MODEL_SEED={seed}");
-                    figures.paused += u32::from(turn > Some(at));
-                    if let Some(turn) = turn {
-                        self.charges[index].1.mark.at = crate::time::Timestamp::new(turn);
-                    }
+                    let expected = crate::time::Timestamp::new(expected);
+                    assert_eq!(turn, Some(expected), "MODEL_SEED={seed}");
+                    let at = &mut self.charges[index].1.mark.at;
+                    figures.paused += u32::from(expected > *at);
+                    *at = expected;
                 }
             }
             Step::Advance(index, expected) => {
@@ -171,7 +157,7 @@ impl<'a> Run<'a> {
                 let place = Place { policy: first, cost, mark: outcome.mark, id };
                 let caller = Caller::from(operation.caller);
                 let standing = self.store.advance(KeyRef::new(first, caller.parts()), place);
-                if outcome.mark.at.get() > before && !self.is_outdated(index) {
+                if outcome.mark.at.get() > before {
                     let at = standing.map(|it| it.at.get());
                     assert_eq!(at, expected, "MODEL_SEED={seed}: {operation:?}");
                 }

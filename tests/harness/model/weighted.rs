@@ -302,12 +302,14 @@ impl Weighted {
         }
     }
 
-    /// The position of a charge that is not settled.
+    /// The position of a charge that is not settled. In memory it is not found by its later time, if another call of
+    /// its request id has moved it forwards.
     pub(super) fn position(&self, charge: Charge) -> Option<usize> {
         let is_it = |it: &Recorded| {
             it.role == Role::Charge && it.charge.is_some_and(|it| it.number == charge.number)
         };
-        self.charges.iter().position(is_it)
+        let is_found = |it: &Recorded| self.by == By::Instant || it.at >= charge.at;
+        self.charges.iter().position(|it| is_it(it) && is_found(it))
     }
 
     pub(super) fn advance(&mut self, charge: &mut Charge, rules: &Rules, now: u64) -> bool {
