@@ -31,9 +31,9 @@ impl Script {
             return;
         }
         let keys: Vec<_> = (0..CALLERS).map(|caller| format!("{caller}:x")).collect();
-        let expiries = redis::cmd("MGET").arg(keys).query(&mut self.connection);
-        let expiries: Vec<Option<u64>> = expiries.expect("times");
-        for (caller, expires) in expiries.into_iter().enumerate() {
+        let times = redis::cmd("MGET").arg(keys).query(&mut self.connection);
+        let times: Vec<Option<u64>> = times.expect("times");
+        for (caller, expires) in times.into_iter().enumerate() {
             let (ends, expires) = (schedule.ends(caller), expires.unwrap_or_default());
             let is_kept = ends <= schedule.now() || ends <= expires;
             assert!(is_kept, "MODEL_SEED={seed}: {caller} counts until {ends}, not {expires}");
