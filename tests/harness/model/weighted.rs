@@ -63,6 +63,15 @@ impl Weighted {
     /// Brings the log to `at`, for a call that comes now. Returns `true` if that is kept although the call is
     /// refused.
     pub(super) fn see(&mut self, rules: &Rules, now: u64, at: u64) -> bool {
+        let is_changed = self.keep_for(rules, now, at);
+        if self.by == By::Number {
+            self.drop_old(now);
+        }
+        is_changed
+    }
+
+    /// Counts for a policy as of `at`. Nothing is dropped.
+    fn keep_for(&mut self, rules: &Rules, now: u64, at: u64) -> bool {
         let periods: Vec<_> = rules.tiers.iter().map(|tier| tier.period).collect();
         let written: Vec<_> = rules.written.iter().map(|tier| tier.period).collect();
         self.own = match self.by {
@@ -96,9 +105,6 @@ impl Weighted {
                 is_changed |= is_written;
                 self.cuts.push((period, to));
             }
-        }
-        if self.by == By::Number {
-            self.drop_old(now);
         }
         is_changed
     }
@@ -197,9 +203,10 @@ impl Weighted {
         if !is_own && (to <= from || now < charge.ends) {
             return;
         }
+        // On Redis the charges of one request id at one time are one.
         let is_it = |it: &Charge| match charge.id {
-            Some(_) => it.id == charge.id && it.at == charge.at,
-            None => it.number == charge.number,
+            Some(_) if self.by == By::Instant => it.id == charge.id && it.at == charge.at,
+            _ => it.number == charge.number,
         };
         let is_open = |it: &Recorded| {
             let is_there = charge.id.is_none() || it.at == charge.at;
@@ -339,7 +346,7 @@ impl Weighted {
         let may_come = |at: u64| at >= self.pause && has_room(at);
         let earliest = now + soonest(|wait| now + wait >= at || may_come(now + wait));
         if earliest < at {
-            self.see(rules, now, earliest);
+            self.keep_for(rules, now, earliest);
             charge.at = earliest;
             let position = self.position(*charge).expect("still open");
             self.charges[position].at = earliest;
