@@ -25,6 +25,7 @@ mod hash;
 mod history;
 mod layer;
 mod problem;
+mod shown;
 mod snapshot;
 mod source;
 #[cfg(test)]
@@ -52,7 +53,9 @@ use self::{
     callers::Identities, filter::NameFilter, history::History, layer::ALL_LIMITS,
     problem::Problems, snapshot::Snapshot,
 };
-pub(crate) use self::{candidate::Candidate, effective::Effective, error::Fault, layer::Layer};
+pub(crate) use self::{
+    candidate::Candidate, effective::Effective, error::Fault, layer::Layer, shown::Shown,
+};
 use crate::{key::Caller, policy::Policy, registry};
 
 /// The overrides of a limiter: policies and enforcement that replace those in the source while the
@@ -111,6 +114,7 @@ struct Shared {
     filter: NameFilter,
     snapshot: ArcSwap<Snapshot>,
     identities: Arc<Identities>,
+    shown: Shown,
     /// Held during a change, which builds the next snapshot from the current one.
     changing: Mutex<()>,
     /// The number of changes; wakes waiting calls.
@@ -123,10 +127,10 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(secret: Option<Box<str>>) -> Self {
-        let identities = Arc::new(Identities::new(secret));
+    fn new(shown: Shown) -> Self {
+        let identities = Arc::new(Identities::new(shown.secret.clone()));
         let snapshot = ArcSwap::from_pointee(Snapshot::new(Arc::clone(&identities)));
-        Self { snapshot, identities, ..Self::default() }
+        Self { snapshot, identities, shown, ..Self::default() }
     }
 }
 
@@ -134,8 +138,8 @@ impl Overrides {
     /// Returns a handle without overrides.
     ///
     /// With a secret, callers are written as digests under it.
-    pub(crate) fn none(secret: Option<Box<str>>) -> Self {
-        Self::of(&Arc::new(Shared::new(secret)))
+    pub(crate) fn none(shown: Shown) -> Self {
+        Self::of(&Arc::new(Shared::new(shown)))
     }
 
     fn of(shared: &Arc<Shared>) -> Self {

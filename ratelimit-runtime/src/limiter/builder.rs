@@ -26,7 +26,7 @@ use crate::{
     decision::{LimiterId, Settler},
     error::{ConnectError, ConnectFault},
     memory::MemoryStore,
-    overrides::Overrides,
+    overrides::{Overrides, Shown},
     redis::{ConnectOptions, RedisBackend, RedisOptions},
     request::OnStoreError,
 };
@@ -68,9 +68,7 @@ const URL_ARGUMENT: &str = "rate limit store URL";
 #[must_use = "a builder does nothing until `in_memory`, `connect` or the like builds the limiter"]
 pub struct LimiterBuilder {
     prefix: Option<Box<str>>,
-    secret: Option<Box<str>>,
-    shows_callers: bool,
-    version: Option<Box<str>>,
+    shown: Shown,
     settings: RedisOptions,
     connection: ConnectOptions,
     is_instrumented: bool,
@@ -85,9 +83,7 @@ impl LimiterBuilder {
     pub(super) fn new() -> Self {
         Self {
             prefix: None,
-            secret: None,
-            shows_callers: false,
-            version: None,
+            shown: Shown::default(),
             settings: RedisOptions {
                 deadline: Duration::from_millis(100),
                 on_store_error: OnStoreError::default(),
@@ -341,11 +337,8 @@ impl LimiterBuilder {
         let backend = Backend::new(store, prefix, self.settings.on_store_error);
         let overrides = match backend.redis() {
             #[cfg(feature = "overrides")]
-            Some(redis) => {
-                let (secret, version) = (self.secret.clone(), self.version.clone());
-                Overrides::on_redis(redis, backend.prefix(), secret, version, self.shows_callers)
-            }
-            _ => Overrides::none(self.secret.clone()),
+            Some(redis) => Overrides::on_redis(redis, backend.prefix(), self.shown),
+            _ => Overrides::none(self.shown),
         };
         let queues = Queues::new(backend.redis().is_some(), self.max_line);
         let inner = Arc::new(Inner {
@@ -353,9 +346,6 @@ impl LimiterBuilder {
             backend,
             overrides,
             notices: Notices::default(),
-            secret: self.secret,
-            shows_callers: self.shows_callers,
-            version: self.version,
             is_instrumented: self.is_instrumented,
             queues,
             max_pause: self.max_pause,
