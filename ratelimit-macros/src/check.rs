@@ -4,7 +4,7 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
-use ratelimit_core::{Algorithm, CalendarUnit};
+use ratelimit_core::{Algorithm, CalendarUnit, period};
 use syn::spanned::Spanned;
 
 use crate::{
@@ -230,14 +230,10 @@ fn others(spec: &LimitSpec) -> Vec<(&'static str, String)> {
     let of = |value: &Option<Value>, unit: fn(u64) -> String| {
         value.as_ref().map(|it| it.number.map_or_else(|| text(&it.expr), unit))
     };
-    let time = |micros: u64| match micros % 1_000_000 {
-        0 => format!("{}s", micros / 1_000_000),
-        _ => format!("{}ms", micros / 1_000),
-    };
     let others = [
         ("leave", of(leave, |percent| format!("{percent}%"))),
         ("warn_at", of(warn_at, |percent| format!("{percent}%"))),
-        ("max_wait", of(max_wait, time)),
+        ("max_wait", of(max_wait, period::text)),
         ("skip", skip.as_ref().map(text)),
         ("on_store_error", on_store_error.map(str::to_lowercase)),
         ("request_id", request_id.as_ref().map(text)),
