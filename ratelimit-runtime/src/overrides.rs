@@ -53,10 +53,8 @@ use self::{
     callers::Identities, filter::NameFilter, history::History, layer::ALL_LIMITS,
     problem::Problems, snapshot::Snapshot,
 };
-pub(crate) use self::{
-    candidate::Candidate, effective::Effective, error::Fault, layer::Layer, shown::Shown,
-};
-use crate::{key::Caller, policy::Policy, registry};
+pub(crate) use self::{candidate::Candidate, effective::Effective, layer::Layer, shown::Shown};
+use crate::{error::Fault, key::Caller, policy::Policy, registry};
 
 /// The overrides of a limiter: policies and enforcement that replace those in the source while the
 /// program runs.

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     decision::{LimiterId, Settler},
-    error::{ConnectError, ConnectFault},
+    error::{ConnectError, Fault},
     memory::MemoryStore,
     overrides::{Overrides, Shown},
     redis::{ConnectOptions, RedisBackend, RedisOptions},
@@ -251,7 +251,7 @@ impl LimiterBuilder {
     ///
     /// [`ConnectError`] if the URL is malformed or its scheme unknown.
     pub fn connect_lazy(self, url: &str) -> Result<Limiter, ConnectError> {
-        let failed = |cause| ConnectError { origin: URL_ARGUMENT, cause };
+        let failed = |fault| ConnectError { origin: URL_ARGUMENT, fault };
         let store = self.open(url).map_err(failed)?;
         Ok(self.build_following(store))
     }
@@ -302,7 +302,7 @@ impl LimiterBuilder {
 
     /// Opens the store that a URL from `origin` names, and waits until it is connected.
     async fn connect_store(&self, url: &str, origin: &'static str) -> Result<Store, ConnectError> {
-        let failed = |cause| ConnectError { origin, cause };
+        let failed = |fault| ConnectError { origin, fault };
         let store = self.open(url).map_err(failed)?;
         if let Store::Redis(redis) = &store {
             redis.connected().await.map_err(failed)?;
@@ -311,14 +311,14 @@ impl LimiterBuilder {
     }
 
     /// Opens the store that a URL names: this process's memory, or Redis, which connects in the background.
-    fn open(&self, url: &str) -> Result<Store, ConnectFault> {
+    fn open(&self, url: &str) -> Result<Store, Fault> {
         match url.strip_prefix("memory://") {
             None => {
                 let redis = RedisBackend::open(url, &self.connection, self.settings)?;
                 Ok(Store::Redis(Arc::new(redis)))
             }
             Some("") => Ok(self.memory()),
-            Some(_) => Err(ConnectFault::malformed("nothing may follow memory://")),
+            Some(_) => Err(Fault::malformed_url("nothing may follow memory://")),
         }
     }
 
