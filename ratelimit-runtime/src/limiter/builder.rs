@@ -253,7 +253,7 @@ impl LimiterBuilder {
     pub fn connect_lazy(self, url: &str) -> Result<Limiter, ConnectError> {
         let failed = |fault| ConnectError { origin: URL_ARGUMENT, fault };
         let store = self.open(url).map_err(failed)?;
-        Ok(self.build_following(store))
+        Ok(self.start_following(store).0)
     }
 
     /// Builds a limiter on a connection of your own, of version 1 of the `redis` crate. All clones
