@@ -93,17 +93,15 @@ impl Client {
 /// Measures the load of `redis-benchmark`, the tool of Redis.
 fn redis_benchmark(server: &Server, sha: &str, depth: u32, is_admitted: bool) -> Result<Load> {
     let (period, threshold) = if is_admitted { ADMITTED } else { REFUSED };
-    let keep = period / 1_000;
-    let header = format!("-{}", keep * 131_072 + u64::from(threshold));
-    let lasts = (keep + 999).to_string();
+    let header = format!("-{}", period / 1_000 * 131_072 + u64::from(threshold));
     let requests = if depth == 1 { 3_000 } else { 40_000 };
     let output = Command::new("redis-benchmark")
         .args(["-p", &server.port.to_string(), "--csv", "-c", "1"])
         .args(["-P", &depth.to_string(), "-n", &requests.to_string()])
         .args(["-r", &load::CALLERS.to_string()])
         .args(["EVALSHA", sha, "1", &format!("ratelimit:benchmark:{is_admitted}/__rand_int__")])
-        // As a limiter sends it: straight. A unique id; the tool's random numbers are those of `-r`.
-        .args(["1", &header, "3", "__rand_int____rand_int__", &lasts, "1"])
+        // As a limiter sends it. A unique id; the tool's random numbers are those of `-r`.
+        .args(["1", "1", "0", "__rand_int____rand_int__", &header, "1"])
         .args([&period.to_string(), &threshold.to_string()])
         .output()
         .map_err(|error| format!("redis-benchmark, which comes with Redis: {error}"))?;

@@ -286,14 +286,8 @@ impl Contender {
             _ => 1 + number,
         };
         // Takes; a refused call is not recorded.
-        if self.state == State::Log {
-            // Straight: the header's score, and the milliseconds after which the log expires.
-            let (period, _) = self.tiers[self.tiers.len() - 1];
-            call.arg(1).arg(self.header()).arg(3).arg(id).arg(period / 1_000 + 999);
-        } else {
-            call.arg(1).arg(cost * self.state.units()).arg(0).arg(id).arg(0);
-        }
-        call.arg(self.tiers.len());
+        call.arg(1).arg(cost * self.state.units()).arg(0).arg(id);
+        call.arg(if self.state == State::Log { self.header() } else { 0 }).arg(self.tiers.len());
         for (period, threshold) in &self.tiers {
             match self.state {
                 State::Log | State::Weighted(_) | State::Windows => call.arg(period).arg(threshold),

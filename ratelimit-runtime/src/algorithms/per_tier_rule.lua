@@ -31,8 +31,9 @@
 -- is_same(it, other)          -> true if both count the same units
 -- carry(it, others, last, now)
 --                             gives a new count the units that others, last written at `last`, have recorded
--- advance(it, last, now, ARGV)
---                             moves a count to now -> true if the clock had stepped back behind it
+-- advance(it, last, now, ARGV, first)
+--                             moves a count to now -> true if the clock had stepped back behind it. The tiers are
+--                             the arguments from the first one on
 -- are_renewed(counts)         -> true if they are like those of an absent state
 -- set_tier(it, ARGV, i)       sets the numbers by which a count decides
 -- has_room(it, units, now)    -> true if so many units can be taken
@@ -46,7 +47,7 @@
 -- lower(it, units, at, last, least)
 --                             gives back units that were taken at a microsecond, if the count still has them
 
-local LOWER, RAISE = 'lower', 'raise'
+local TAKE, SETTLE, LOWER, RAISE = '1', '2', 'lower', 'raise'
 
 -- Counts of other policies that are kept too; beyond, the least recently used are dropped.
 local OTHERS = 8
@@ -81,7 +82,7 @@ local function rule(ARGV, stored, now, op, cost, count_rejected, taken_at, least
   local is_ahead, turn = false, 1
   while true do
     for _, it in ipairs(saved) do
-      is_ahead = advance(it, last, now, ARGV) or is_ahead
+      is_ahead = advance(it, last, now, ARGV, first) or is_ahead
     end
     if are_renewed(saved) then
       birth = turns and turns[turn + 2] or now

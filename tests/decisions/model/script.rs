@@ -22,7 +22,7 @@ pub(crate) struct Script {
     permits: PermitScripts,
     connection: redis::Connection,
     calls: u64,
-    /// Sends calls of one unit as a limiter does, for the straight way through a log.
+    /// `false` names all calls, which a script decides by its general way.
     pub(crate) goes_straight: bool,
 }
 
@@ -56,9 +56,6 @@ const PEEK: u8 = 0;
 const TAKE: u8 = 1;
 const SETTLE: u8 = 2;
 const ADVANCE: u8 = 3;
-
-/// The third argument of a call that goes straight.
-const STRAIGHT: u8 = 3;
 
 /// The third argument of a call with a request id under a weighted policy.
 const NAMED: u8 = 4;
@@ -106,6 +103,7 @@ impl Script {
             let at = if times > has_window { "{KEYS[4], KEYS[5]}" } else { "{KEYS[3], KEYS[4]}" };
             with_clock(text, at, times)
                 .replace(&shipped, "local ttl = '1000000000000'\n")
+                .replace("string.format('%d', longest / 1000 + 999)", "'1000000000000'")
                 .replace("math.floor(forgiven / 1000) + 999", "1000000000000")
         };
         let mut connection = server.connection();
@@ -115,6 +113,10 @@ impl Script {
             renew: load(&mut connection, &with_clock(sources::RENEW, "{KEYS[2], KEYS[3]}", 1)),
         };
         Self { kind, sha1, permits, connection, calls: 0, goes_straight: true }
+    }
+
+    fn is_log_of_units(&self) -> bool {
+        self.kind == Kind::Plain(Algorithm::SlidingWindow)
     }
 
     pub(crate) fn decide(
@@ -138,15 +140,9 @@ impl Script {
             }
             self.calls += 1;
             let of_id = if self.kind == Kind::Weighted { NAMED } else { 2 };
-            let recorded = if id.is_some() { of_id } else { u8::from(*count_rejected) };
-            let is_unit = *record && *cost == 1 && recorded == 0;
-            let goes_straight = self.goes_straight && self.kind != Kind::Weighted;
-            let header = tiers[*policy].header().filter(|_| goes_straight && is_unit);
-            pipe.arg(if *record { TAKE } else { PEEK });
-            match header {
-                Some(header) => pipe.arg(header).arg(STRAIGHT),
-                None => pipe.arg(cost).arg(recorded),
-            };
+            let is_named = id.is_some() || !self.goes_straight;
+            let recorded = if is_named { of_id } else { u8::from(*count_rejected) };
+            pipe.arg(if *record { TAKE } else { PEEK }).arg(cost).arg(recorded);
             // The gap exceeds the units of a call, and names sort in this order as well.
             let of_call = match self.kind {
                 Kind::Weighted => 4 * 100 * self.calls,
@@ -155,9 +151,9 @@ impl Script {
             let id = id.map_or(of_call, |id| id * 10);
             ids.push(id);
             pipe.arg(id);
-            // A key outlives the test.
             match max_wait {
-                0 => pipe.arg(if header.is_some() { 1_000_000_000_000_u64 } else { 0 }),
+                0 if self.is_log_of_units() => pipe.arg(tiers[*policy].header()),
+                0 => pipe.arg(0),
                 _ => pipe.arg(format!("{max_wait} {MAX_LINE}")),
             };
             pipe.arg(*deciding).arg(arguments);
@@ -179,9 +175,8 @@ impl Script {
                     }
                     _ => {}
                 }
-                let reply =
+                let reply: Vec<_> =
                     reply.into_iter().map(|number| u64::try_from(number).unwrap()).collect();
-                let reply = of.full(reply);
                 let ([admitted, tier, remaining, wait, reset, more, at], mark) =
                     reply.split_first_chunk().expect("seven numbers");
                 let answer = Answer {
@@ -244,7 +239,7 @@ impl Script {
             let [period, _] = tiers.of_tier(tier) else { panic!("a period and a threshold") };
             call.arg(if id.is_some() { NAMED } else { 0 }).arg(of).arg(at).arg(to);
             call.arg(birth).arg(ends).arg(period).arg(id.map(|id| id * 10));
-        } else if tiers.algorithm == Algorithm::SlidingWindow {
+        } else if self.is_log_of_units() {
             call.arg(if id.is_some() { 2 } else { 0 }).arg(of).arg(at).arg(to);
         } else {
             call.arg(to).arg(of).arg(at).arg(self.calls).arg(60_000_000).arg(ends);
@@ -368,28 +363,12 @@ impl Tiers {
         }
     }
 
-    /// Returns the score of the log's header, if calls of one unit go straight.
-    fn header(&self) -> Option<i64> {
-        if self.algorithm != Algorithm::SlidingWindow {
-            return None;
-        }
-        let tiers = || self.arguments.chunks(2);
-        let longest = tiers().map(|tier| tier[0]).max()?;
-        let largest = tiers().map(|tier| tier[1]).max()?;
-        let goes = tiers().len() == self.deciding && longest % 1_000 == 0;
-        goes.then(|| -i64::try_from(longest / 1_000 * 131_072 + largest).unwrap())
-    }
-
-    /// Completes the short reply of a call that went straight.
-    fn full(&self, reply: Vec<u64>) -> Vec<u64> {
-        let longest = || *self.arguments.iter().step_by(2).max().unwrap();
-        match reply[..] {
-            [1, remaining, wait, at] => vec![1, 0, remaining, wait, longest(), 0, at],
-            [1, remaining, wait, at, tier] => vec![1, tier, remaining, wait, longest(), 0, at],
-            [0, wait, reset] => vec![0, 0, 0, wait, reset, wait, 0],
-            [0, wait, reset, tier] => vec![0, tier, 0, wait, reset, wait, 0],
-            _ => reply,
-        }
+    /// Returns the score of the header of a log, from periods and thresholds.
+    fn header(&self) -> i64 {
+        let tiers = || self.arguments[..2 * self.deciding].chunks(2);
+        let longest = tiers().map(|tier| tier[0]).max().unwrap();
+        let largest = tiers().map(|tier| tier[1]).max().unwrap();
+        -i64::try_from(longest.div_ceil(1_000) * 131_072 + largest).unwrap()
     }
 
     /// Returns the same as an override of a declared policy.

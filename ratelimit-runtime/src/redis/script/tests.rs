@@ -19,31 +19,6 @@ fn the_digests_are_those_of_the_scripts() {
 }
 
 #[test]
-fn a_short_reply_of_the_straight_way_is_completed() {
-    let (hour, day) = (std::time::Duration::from_secs(3_600), 86_400_000_000);
-    let policy = Policy::sliding_window("p", hour, 3).tier(24 * hour, 9);
-    let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
-    let request = Request::new(&policy, Op::Take, 1);
-    let straight = ScriptCall::decision(&key, request, None);
-    let general = ScriptCall::decision(&key, Request { cost: 2, ..request }, None);
-    let of = |call: &ScriptCall<'_>, numbers: &[i64]| {
-        call.decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
-    };
-    for (short, full) in [
-        (&[1, 2, 30, 7][..], [1, 0, 2, 30, day, 0, 7]),
-        (&[1, 2, 30, 7, 1], [1, 1, 2, 30, day, 0, 7]),
-        (&[0, 30, 40], [0, 0, 0, 30, 40, 30, 0]),
-        (&[0, 30, 40, 1], [0, 1, 0, 30, 40, 30, 0]),
-    ] {
-        assert_eq!(of(&straight, short).unwrap(), of(&straight, &full).unwrap());
-        assert_eq!(of(&general, short), Err(UnavailableReason::StoreError));
-    }
-    for wrong in [&[1, 2, 30][..], &[1, 2, 30, 7, 2], &[0, 30], &[2, 30, 40], &[0, -1, 40]] {
-        assert_eq!(of(&straight, wrong), Err(UnavailableReason::StoreError), "{wrong:?}");
-    }
-}
-
-#[test]
 fn a_reply_out_of_range_is_an_error() {
     let policy = Policy::fixed_window("p", std::time::Duration::from_secs(1), 1);
     let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
