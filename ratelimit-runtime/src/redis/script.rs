@@ -76,17 +76,17 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["bb934a46540615201410b6b18b87122c762f7ec6", "9d26504d4e59f9248eea7da12c6e8cfbd86c090e"],
+        ["8b8a4b270492e512d998a5da2dd7086a07a2d897", "e99e6d9ddfb31015ad5f8235abbc2a1dbc514410"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["6bc1bbd2c42671a96283a831d06b25073980bd0b", "71dc125685a243f289c35526827dbc2794bca8ef"],
+        ["2219eaab91aa3c9c493a0197c04708e9be20015b", "65397ca39e0455b17cfeff920f6e4f4466253db5"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["ea6be7169bebe64019fcb4505ea6157b16236f86", "bc6fa5c42a6b38fbf2cffcee61cbe263533e8af0"],
+        ["fb4a8442949dfe34801d5b8f287b52fcadc94df6", "5aa22d591843f43f6ea0716d91705f44ee4ff2a9"],
         push_bucket,
     ),
     Script::new(
@@ -96,7 +96,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["396ffd569d2c369005eb8ee06c816603eb7e7ccf", "5ee8000d1a50c49f9278b1b4c8b648c253afe8fe"],
+        ["b4996796e2530f458a4a2d2b17dc8c8021afa481", "557d57393317ef3009ad95c05414adee31f5c7c7"],
         push_calendar_window,
     ),
 ];

@@ -157,9 +157,9 @@ pub(super) fn entry_id(id: u64) -> u64 {
 /// window of the calendar.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: "", sha1: "" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "5a3f00fbf82415e13adf7d57e1cfdcc2c1a9bb73" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "4c11fd1ee569d2d5c1bbe910824f1766ac828d52" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "ead4759ac30be3eb446ef454b5ee7c554a07b728" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "f17fb1aace09fdbb5e1d937db229d19d5ea45c56" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "eca5afc0af94416ae413dca4a5c7effee0d1f4f9" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "833355ddf715780494a424c01731ea537efbfad1" },
     Text { source: sources::LEASE_OF_LOG, sha1: "81a0a85f706c1306ea9838875c7db4a3c62fef9d" },
     Text { source: "", sha1: "" },
 ];
