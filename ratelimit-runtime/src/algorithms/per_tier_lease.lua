@@ -53,9 +53,12 @@ end
 if state ~= stored then
   write(key, state, lasts)
 end
-local allowed, numbers = units > 0 and length or 0, numbers_of(state)
-for i = 3, ends_in and #numbers or 0, NUMBERS do
-  allowed = math.min(allowed, ends_in(decode(numbers, i), now))
+local allowed, numbers = 0, numbers_of(state)
+if units > 0 then
+  allowed = length
+  for i = 3, ends_in and #numbers or 0, NUMBERS do
+    allowed = math.min(allowed, ends_in(decode(numbers, i), now))
+  end
 end
 record(lease, now, units, now + allowed)
 return { -ARGV[4], allowed, units, unpack(reply, 2) }

@@ -157,9 +157,9 @@ pub(super) fn entry_id(id: u64) -> u64 {
 /// window of the calendar.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: "", sha1: "" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "f17fb1aace09fdbb5e1d937db229d19d5ea45c56" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "eca5afc0af94416ae413dca4a5c7effee0d1f4f9" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "833355ddf715780494a424c01731ea537efbfad1" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "22525d2f86a7890535c064c49049f8eb23947129" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "d6f6569e82190399429c4027a529caad958165f6" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "0ac224d85bb6bdaf45c349e21fb288e8492f2608" },
     Text { source: sources::LEASE_OF_LOG, sha1: "81a0a85f706c1306ea9838875c7db4a3c62fef9d" },
     Text { source: "", sha1: "" },
 ];

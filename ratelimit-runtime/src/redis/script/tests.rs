@@ -18,6 +18,24 @@ fn the_digests_are_those_of_the_scripts() {
     assert!(changed.is_empty(), "{}", changed.join(";"));
 }
 
+/// With another header, every call would take the general way.
+#[test]
+fn a_window_names_the_header_that_its_log_needs() {
+    let (milli, hour) =
+        (std::time::Duration::from_millis(1), std::time::Duration::from_secs(3_600));
+    let two = Policy::sliding_window("p", milli, 3).tier(hour, 9);
+    for (policy, header) in [
+        (two, 3_600_000 * 131_072 + 9_u64),
+        (Policy::sliding_window("p", milli * 3 / 2, 3), 2 * 131_072 + 3),
+    ] {
+        let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
+        let call = ScriptCall::decision(&key, Request::new(&policy, Op::Take, 1), None);
+        let sent = call.command(Attempt::default()).command.get_packed_command();
+        let header = format!("\r\n-{header}\r\n");
+        assert!(sent.windows(header.len()).any(|it| it == header.as_bytes()), "{policy:?}");
+    }
+}
+
 #[test]
 fn a_reply_out_of_range_is_an_error() {
     let policy = Policy::fixed_window("p", std::time::Duration::from_secs(1), 1);
