@@ -93,7 +93,9 @@ impl Client {
 /// Measures the load of `redis-benchmark`, the tool of Redis.
 fn redis_benchmark(server: &Server, sha: &str, depth: u32, is_admitted: bool) -> Result<Load> {
     let (period, threshold) = if is_admitted { ADMITTED } else { REFUSED };
-    let header = format!("-{}", period / 1_000 * 131_072 + u64::from(threshold));
+    let keep = period / 1_000;
+    let header = format!("-{}", keep * 131_072 + u64::from(threshold));
+    let lasts = (keep + 999).to_string();
     let requests = if depth == 1 { 3_000 } else { 40_000 };
     let output = Command::new("redis-benchmark")
         .args(["-p", &server.port.to_string(), "--csv", "-c", "1"])
@@ -101,7 +103,7 @@ fn redis_benchmark(server: &Server, sha: &str, depth: u32, is_admitted: bool) ->
         .args(["-r", &load::CALLERS.to_string()])
         .args(["EVALSHA", sha, "1", &format!("ratelimit:benchmark:{is_admitted}/__rand_int__")])
         // As a limiter sends it. A unique id; the tool's random numbers are those of `-r`.
-        .args(["1", "1", "0", "__rand_int____rand_int__", &header, "1"])
+        .args(["1", "1", &header, "__rand_int____rand_int__", &lasts, "1"])
         .args([&period.to_string(), &threshold.to_string()])
         .output()
         .map_err(|error| format!("redis-benchmark, which comes with Redis: {error}"))?;

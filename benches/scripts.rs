@@ -286,8 +286,15 @@ impl Contender {
             _ => 1 + number,
         };
         // Takes; a refused call is not recorded.
-        call.arg(1).arg(cost * self.state.units()).arg(0).arg(id);
-        call.arg(if self.state == State::Log { self.header() } else { 0 }).arg(self.tiers.len());
+        call.arg(1).arg(cost * self.state.units());
+        if self.state == State::Log {
+            // The header's score, and the milliseconds after which the log expires.
+            let (period, _) = self.tiers[self.tiers.len() - 1];
+            call.arg(self.header()).arg(id).arg(period / 1_000 + 999);
+        } else {
+            call.arg(0).arg(id).arg(0);
+        }
+        call.arg(self.tiers.len());
         for (period, threshold) in &self.tiers {
             match self.state {
                 State::Log | State::Weighted(_) | State::Windows => call.arg(period).arg(threshold),

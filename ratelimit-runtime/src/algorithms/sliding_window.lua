@@ -6,16 +6,19 @@
 -- ARGV[2]        cost: the units to take, or, to settle, that were taken; 0 only in a peek
 -- ARGV[3]        1 if refused calls are recorded too; 2 if a call of this id may have been decided
 --                before: if so, it is admitted and not charged again, and settled only if it was
---                charged at ARGV[5]; otherwise 0
+--                charged at ARGV[5]; otherwise the score of the header that the tiers that decide need, or 0
 -- ARGV[4]        id of the call, an integer below 2^52: its units are members id, id + 1, ..; of a peek
 --                without one any number
--- ARGV[5]        settle: microsecond at which the units were taken; otherwise the score of the header that
---                the tiers that decide need
+-- ARGV[5]        settle: microsecond at which the units were taken; take: milliseconds after which a log of the
+--                tiers that decide expires
 -- ARGV[6]        number of tiers that decide, for further ones units are only kept; settle: units
 --                that the call takes instead
 -- ARGV[7], [8]   period of the first tier, in microseconds, and its threshold
 -- ARGV[9], ..    the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset, more, at}; {} for a settle
+-- Returns        {admitted, tier, remaining, wait, reset, more, at}; {} for a settle; of a call that goes
+--                straight only what these numbers do not follow from, which costs 2 % less:
+--                {admitted, remaining, wait, at, tier} or {admitted, wait, reset, tier}, without the tier if
+--                there is one
 --   admitted     ARGV[4], negative unless the call was admitted; other replies have -1 * ARGV[4] before them
 --   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
 --                an admission the one with the fewest units left
@@ -24,8 +27,7 @@
 --                `remaining` units are available
 --   reset        microseconds until the full quota is available
 --   more         microseconds until `remaining` + 1 units are available; 0 if the call was admitted
---   at           microsecond at which the call was charged: of a repeated id, the first time; any number if
---                the call was refused
+--   at           microsecond at which the call was charged: of a repeated id, the first time
 --
 -- Rule: a call is admitted if and only if for every tier the units in (now - period, now] plus its
 -- cost are at most the threshold. All tiers are charged, or none.
@@ -38,7 +40,7 @@
 -- and takes 1.6 times as long at a threshold of 100: so there are two ways.
 
 local call, ARGV = redis.call, ARGV
-local TAKE, SETTLE, PLAIN = '1', '2', '0'
+local TAKE, SETTLE = '1', '2'
 local log, op, mode, id = KEYS[1], ARGV[1], ARGV[3], ARGV[4]
 -- The first and the last tier that decides, as indices of ARGV.
 local FIRST, final = 7, ARGV[6] == '1' and 7 or 5 + 2 * ARGV[6]
@@ -70,7 +72,7 @@ local now = time[1] * 1000000 + time[2]
 -- general way, and leaves to that one, with nothing done, every other call, and every log that has no units,
 -- another header, or units of the future. Numbers are slow to format, as arguments of a command and as scores
 -- in a reply: most arguments are strings, and few scores are read.
-local is_one_unit = op == TAKE and mode == PLAIN and ARGV[2] == '1' and not ARGV[final + 2]
+local is_one_unit = op == TAKE and #mode > 1 and ARGV[2] == '1' and not ARGV[final + 2]
 local units = is_one_unit and call('ZCARD', log) - 1 or 0
 if units > 0 then
   local longest, largest, is_one = ARGV[final] + 0, ARGV[final + 1] + 0, final == FIRST
@@ -84,7 +86,7 @@ if units > 0 then
   -- The header, and the oldest unit of the longest window. Mostly one unit at most has left it.
   local first = call('ZRANGE', log, '0', units < largest and '2' or '1', 'WITHSCORES')
   -- A log keeps units for longer than a period that is no whole milliseconds.
-  local is_known = first[2] == ARGV[5] and longest % 1000 == 0
+  local is_known = first[2] == mode and longest % 1000 == 0
   local leaves, expired = first[4] + longest - now, nil
   if is_known and leaves <= 0 then
     expired, leaves = '1', first[6] and first[6] + longest - now or 0
@@ -126,7 +128,7 @@ if units > 0 then
     end
   end
   if wait and last <= now then
-    return { -id, tier or 0, 0, wait, last + longest - now, wait, 0 }
+    return { -id, wait, last + longest - now, tier }
   end
 
   if not wait and units < largest then
@@ -142,9 +144,9 @@ if units > 0 then
       micros = string.sub('00000' .. micros, -6)
     end
     call('ZADD', log, time[1] .. micros, id)
-    call('PEXPIRE', log, string.format('%d', longest / 1000 + 999))
+    call('PEXPIRE', log, ARGV[5])
     if is_one then
-      return { id + 0, 0, largest - units - 1, leaves, longest, 0, now }
+      return { id + 0, largest - units - 1, leaves, now }
     end
     -- Of an admission the tier with the fewest units left, of those the one with the longest wait.
     for i = FIRST, final, 2 do
@@ -163,7 +165,7 @@ if units > 0 then
         end
       end
     end
-    return { id + 0, tier, remaining, wait, longest, 0, now }
+    return { id + 0, remaining, wait, now, tier }
   end
 end
 

@@ -71,32 +71,32 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["585dad694c0742ed664d2feaeab9091b0e4c6f10", "49e8dd98445da457f25e9982d6134cb7f9ab17d2"],
+        ["f76b2898f5de6c0ca2777d9d3f371b952ff0aef6", "f05371ce35fd4c8b1b08420c752317d162fe52df"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["8b8a4b270492e512d998a5da2dd7086a07a2d897", "e99e6d9ddfb31015ad5f8235abbc2a1dbc514410"],
+        ["8b8a4b270492e512d998a5da2dd7086a07a2d897", "83c79368a24800729c8ae38d3127e13f68b666b4"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["2219eaab91aa3c9c493a0197c04708e9be20015b", "65397ca39e0455b17cfeff920f6e4f4466253db5"],
+        ["2219eaab91aa3c9c493a0197c04708e9be20015b", "2d42c9f0e23fea2e60c06ac7d52e6a7e35595fb5"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["fb4a8442949dfe34801d5b8f287b52fcadc94df6", "5aa22d591843f43f6ea0716d91705f44ee4ff2a9"],
+        ["fb4a8442949dfe34801d5b8f287b52fcadc94df6", "d6f87253204fae33b1403959ac852bb823a61140"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["7e8b0007245430f1bfe2ace23d5c4925fe0b1cbc", "c4d7963ff7f96660e14da4ddf66d6996ce2104e1"],
+        ["7e8b0007245430f1bfe2ace23d5c4925fe0b1cbc", "68035b749b5ecb4b5455246fc37e83d5069b731f"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["b4996796e2530f458a4a2d2b17dc8c8021afa481", "557d57393317ef3009ad95c05414adee31f5c7c7"],
+        ["b4996796e2530f458a4a2d2b17dc8c8021afa481", "28e801154e9969907ff736a82c15f0029ea79520"],
         push_calendar_window,
     ),
 ];
@@ -243,10 +243,13 @@ impl<'a> ScriptCall<'a> {
             None => command.arg(1).arg(key.as_bytes()),
             Some(gate) => gate.push(&mut command, key, policy, cost > 0),
         };
-        command.arg(op as u8).arg(cost).arg(mode as u8).arg(echo);
-        if policy.state().is_log_of_units() {
-            let keep = policy.longest_period().get().div_ceil(MILLISECOND);
-            command.arg(-(keep << 17 | u64::from(policy.largest_threshold())).cast_signed());
+        let is_log = policy.state().is_log_of_units();
+        let keep = policy.longest_period().get().div_ceil(MILLISECOND);
+        let header = -(keep << 17 | u64::from(policy.largest_threshold())).cast_signed();
+        let mode = if is_log && mode == Mode::Plain { header } else { mode as i64 };
+        command.arg(op as u8).arg(cost).arg(mode).arg(echo);
+        if is_log {
+            command.arg(keep + 999);
         } else if op == ScriptOp::Take && request.max_wait > Micros::ZERO {
             command.arg(format!("{} {}", request.max_wait.get(), request.max_line));
         } else {
@@ -272,8 +275,7 @@ impl<'a> ScriptCall<'a> {
         // On the stack: a reply has at most nine numbers.
         let reply: SmallVec<[i64; 9]> =
             reply.as_sequence()?.iter().map(int).collect::<Option<_>>()?;
-        let (&[admitted, tier, remaining, wait, reset, more, at], birth) =
-            reply.split_first_chunk()?;
+        let ([admitted, tier, remaining, wait, reset, more, at], birth) = self.numbers(&reply)?;
         let tier = u8::try_from(tier).ok()?;
         self.request.policy.tiers().get(usize::from(tier))?;
         let (admitted, longest) = (admitted == 1, self.longest_wait());
@@ -300,5 +302,22 @@ impl<'a> ScriptCall<'a> {
         let remaining = remaining.try_into().ok()?;
         let refused = Outcome::refused(wait, reset);
         Some(Outcome { admitted, tier, remaining, more, mark, kind, ..refused })
+    }
+
+    /// Returns the seven numbers of a reply. A short one, of a log, lacks those that follow from the others.
+    fn numbers<'r>(&self, reply: &'r [i64]) -> Option<([i64; 7], &'r [i64])> {
+        if let Some((numbers, birth)) = reply.split_first_chunk() {
+            return Some((*numbers, birth));
+        }
+        let policy = self.request.policy;
+        let longest = policy.longest_period().get().cast_signed();
+        let numbers = match *reply {
+            [1, remaining, wait, at] => [1, 0, remaining, wait, longest, 0, at],
+            [1, remaining, wait, at, tier] => [1, tier, remaining, wait, longest, 0, at],
+            [0, wait, reset] => [0, 0, 0, wait, reset, wait, 0],
+            [0, wait, reset, tier] => [0, tier, 0, wait, reset, wait, 0],
+            _ => return None,
+        };
+        policy.state().is_log_of_units().then_some((numbers, &[][..]))
     }
 }

@@ -103,7 +103,6 @@ impl Script {
             let at = if times > has_window { "{KEYS[4], KEYS[5]}" } else { "{KEYS[3], KEYS[4]}" };
             with_clock(text, at, times)
                 .replace(&shipped, "local ttl = '1000000000000'\n")
-                .replace("string.format('%d', longest / 1000 + 999)", "'1000000000000'")
                 .replace("math.floor(forgiven / 1000) + 999", "1000000000000")
         };
         let mut connection = server.connection();
@@ -142,7 +141,12 @@ impl Script {
             let of_id = if self.kind == Kind::Weighted { NAMED } else { 2 };
             let is_named = id.is_some() || !self.goes_straight;
             let recorded = if is_named { of_id } else { u8::from(*count_rejected) };
-            pipe.arg(if *record { TAKE } else { PEEK }).arg(cost).arg(recorded);
+            let is_log = self.is_log_of_units();
+            pipe.arg(if *record { TAKE } else { PEEK }).arg(cost);
+            match recorded {
+                0 if is_log => pipe.arg(tiers[*policy].header()),
+                _ => pipe.arg(recorded),
+            };
             // The gap exceeds the units of a call, and names sort in this order as well.
             let of_call = match self.kind {
                 Kind::Weighted => 4 * 100 * self.calls,
@@ -152,8 +156,8 @@ impl Script {
             ids.push(id);
             pipe.arg(id);
             match max_wait {
-                0 if self.is_log_of_units() => pipe.arg(tiers[*policy].header()),
-                0 => pipe.arg(0),
+                // A key outlives the test.
+                0 => pipe.arg(if is_log { 1_000_000_000_000_u64 } else { 0 }),
                 _ => pipe.arg(format!("{max_wait} {MAX_LINE}")),
             };
             pipe.arg(*deciding).arg(arguments);
@@ -175,8 +179,9 @@ impl Script {
                     }
                     _ => {}
                 }
-                let reply: Vec<_> =
+                let reply =
                     reply.into_iter().map(|number| u64::try_from(number).unwrap()).collect();
+                let reply = of.full(reply);
                 let ([admitted, tier, remaining, wait, reset, more, at], mark) =
                     reply.split_first_chunk().expect("seven numbers");
                 let answer = Answer {
@@ -369,6 +374,18 @@ impl Tiers {
         let longest = tiers().map(|tier| tier[0]).max().unwrap();
         let largest = tiers().map(|tier| tier[1]).max().unwrap();
         -i64::try_from(longest.div_ceil(1_000) * 131_072 + largest).unwrap()
+    }
+
+    /// Completes the short reply of a call that went straight.
+    fn full(&self, reply: Vec<u64>) -> Vec<u64> {
+        let longest = || *self.arguments.iter().step_by(2).max().unwrap();
+        match reply[..] {
+            [1, remaining, wait, at] => vec![1, 0, remaining, wait, longest(), 0, at],
+            [1, remaining, wait, at, tier] => vec![1, tier, remaining, wait, longest(), 0, at],
+            [0, wait, reset] => vec![0, 0, 0, wait, reset, wait, 0],
+            [0, wait, reset, tier] => vec![0, tier, 0, wait, reset, wait, 0],
+            _ => reply,
+        }
     }
 
     /// Returns the same as an override of a declared policy.

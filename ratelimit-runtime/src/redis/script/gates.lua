@@ -175,9 +175,14 @@ local function offend(lengths, reply, now)
     level = level - 1
   end
   level = math.min(level + 1, #lengths)
-  local length = math.max(lengths[level], reply[4])
+  local tier, wait = reply[2], reply[4]
+  if #reply < 7 then
+    -- A short reply has the wait first, and the tier last unless there is one.
+    tier, wait = reply[4] or 0, reply[2]
+  end
+  local length = math.max(lengths[level], wait)
   keep_block(lengths, level, length, now)
-  return refusal(reply[2], length)
+  return refusal(tier, length)
 end
 
 local function look_at_each_tier(now, decide)

@@ -37,6 +37,31 @@ fn a_window_names_the_header_that_its_log_needs() {
 }
 
 #[test]
+fn a_short_reply_of_a_log_is_completed() {
+    let (hour, day) = (std::time::Duration::from_secs(3_600), 86_400_000_000);
+    let log = Policy::sliding_window("p", hour, 3).tier(24 * hour, 9);
+    let window = Policy::fixed_window("p", hour, 3).tier(24 * hour, 9);
+    let keys = [&log, &window].map(|it| Key::compose("", KeyRef::new(it, &b""[..])));
+    let call = |key, policy| ScriptCall::decision(key, Request::new(policy, Op::Take, 1), None);
+    let [log, window] = [call(&keys[0], &log), call(&keys[1], &window)];
+    let of = |call: &ScriptCall<'_>, numbers: &[i64]| {
+        call.decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
+    };
+    for (short, full) in [
+        (&[1, 2, 30, 7][..], [1, 0, 2, 30, day, 0, 7]),
+        (&[1, 2, 30, 7, 1], [1, 1, 2, 30, day, 0, 7]),
+        (&[0, 30, 40], [0, 0, 0, 30, 40, 30, 0]),
+        (&[0, 30, 40, 1], [0, 1, 0, 30, 40, 30, 0]),
+    ] {
+        assert_eq!(of(&log, short).unwrap(), of(&log, &full).unwrap());
+        assert_eq!(of(&window, short), Err(UnavailableReason::StoreError));
+    }
+    for wrong in [&[1, 2, 30][..], &[1, 2, 30, 7, 2], &[0, 30], &[2, 30, 40], &[0, -1, 40]] {
+        assert_eq!(of(&log, wrong), Err(UnavailableReason::StoreError), "{wrong:?}");
+    }
+}
+
+#[test]
 fn a_reply_out_of_range_is_an_error() {
     let policy = Policy::fixed_window("p", std::time::Duration::from_secs(1), 1);
     let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
