@@ -71,32 +71,32 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["8295ec0fb65477f76f5e0665de209a928e296e86", "a031be8095516fa113c1bed8a128e9e463d16233"],
+        ["f76b2898f5de6c0ca2777d9d3f371b952ff0aef6", "f05371ce35fd4c8b1b08420c752317d162fe52df"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["8b4ed2ca4ea449d42e34884204277c3904a689ab", "1efe8d853f69683e292832af8aa6d05f4c2b3510"],
+        ["95b50fa24091899f2bf88cb72ecdc3bf0ba54259", "9842d06655f96cf6b0a6c663782607d726210635"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["0bd1819564a9efc34a88f4fc93ab5b5697f68807", "b0f604a4ee40ef908621afd13839db7218738272"],
+        ["bb92b2e6771ee4619bd8bb7b91235c7101c43119", "60f59014e5ad6fc7e01a74e9751715b55846d1b8"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["c551b62841c9ad5649492e94ae7be7175a520b51", "971f0834398ae67b6bf6752587cab30edc61f246"],
+        ["6ce55b9dae11f692d9fde279bf0311d2bd047682", "5647ebe70e9247a444ddfec5b772605641fa1a8a"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["87f2532876fdf28c71d38b087d5943b7b5197c18", "453e18b66473aa1bfc15a9cfc1e40c3b3a71bb60"],
+        ["7b25e91882620d011063ccb724691db941d9134a", "3dfd70a71d4b651b57811a6290226d09b2118968"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["756fd88d4eb145373f584bdfed9c935b0ed1caad", "a89125ec9757c48bb6882c973fd80f4904552079"],
+        ["bbec8b01ac369419437a28c1ec1d94892de58526", "a3b0f7434e9f4cce99564da81443fdd331fed8e3"],
         push_calendar_window,
     ),
 ];
@@ -145,21 +145,10 @@ enum Mode {
     CountRejected = 1,
     /// A log may have charged the call before, under the same id. It is not charged again.
     MayBeCharged = 2,
-    /// One unit of a log takes the script's straight way, if the log's state allows.
-    Straight = 3,
     /// A weighted log may have charged the call before, under the same request id.
     Named = 4,
     /// The settled call has joined an entry of a weighted log.
     Joined = 5,
-}
-
-/// Returns `true` if the request takes one unit from a log, with no id, wait or override.
-fn goes_straight(request: &Request<'_>) -> bool {
-    let Request { policy, written, op, cost, id, .. } = *request;
-    let is_log = policy.state() == StateKind::SlidingWindow;
-    let is_unit = matches!(op, Op::Take) && cost == 1 && id.is_none();
-    let is_plain = !policy.counts_rejected() && std::ptr::eq(policy, written);
-    is_log && is_unit && is_plain && policy.longest_period().get() % MILLISECOND == 0
 }
 
 /// One attempt at sending a call.
@@ -204,7 +193,6 @@ impl<'a> ScriptCall<'a> {
             Some(_) if state == StateKind::WeightedWindow => Mode::Named,
             Some(_) => Mode::MayBeCharged,
             None if policy.counts_rejected() => Mode::CountRejected,
-            None if goes_straight(&request) => Mode::Straight,
             None => Mode::Plain,
         };
         let new_id = || (op == ScriptOp::Take).then(next_id);
@@ -231,12 +219,6 @@ impl<'a> ScriptCall<'a> {
         self.request.policy.state().names_charges() && self.mode != Mode::CountRejected
     }
 
-    /// Returns `true` if the call may wait for its turn.
-    fn can_wait(&self) -> bool {
-        let has_line = self.request.policy.state() != StateKind::SlidingWindow;
-        has_line && self.op == ScriptOp::Take && self.request.max_wait > Micros::ZERO
-    }
-
     /// Builds the command of an attempt.
     pub(super) fn command(&self, attempt: Attempt) -> Command {
         let Self { script, key, request, gate, op, mode, echo, .. } = *self;
@@ -261,20 +243,17 @@ impl<'a> ScriptCall<'a> {
             None => command.arg(1).arg(key.as_bytes()),
             Some(gate) => gate.push(&mut command, key, policy, cost > 0),
         };
-        command.arg(op as u8);
-        if mode == Mode::Straight {
-            let keep = policy.longest_period().get() / MILLISECOND;
-            let capacity = keep << 17 | u64::from(policy.largest_threshold());
-            command.arg(-capacity.cast_signed()).arg(mode as u8);
-            command.arg(echo).arg(keep + 999);
+        let is_log = policy.state().is_log_of_units();
+        let keep = policy.longest_period().get().div_ceil(MILLISECOND);
+        let header = -(keep << 17 | u64::from(policy.largest_threshold())).cast_signed();
+        let mode = if is_log && mode == Mode::Plain { header } else { mode as i64 };
+        command.arg(op as u8).arg(cost).arg(mode).arg(echo);
+        if is_log {
+            command.arg(keep + 999);
+        } else if op == ScriptOp::Take && request.max_wait > Micros::ZERO {
+            command.arg(format!("{} {}", request.max_wait.get(), request.max_line));
         } else {
-            command.arg(cost).arg(mode as u8);
-            command.arg(echo);
-            if self.can_wait() {
-                command.arg(format!("{} {}", request.max_wait.get(), request.max_line));
-            } else {
-                command.arg(0);
-            }
+            command.arg(0);
         }
         command.arg(count);
         for policy in [policy].into_iter().chain(kept) {
@@ -325,24 +304,20 @@ impl<'a> ScriptCall<'a> {
         Some(Outcome { admitted, tier, remaining, more, mark, kind, ..refused })
     }
 
-    /// Returns the seven numbers of a reply. A short one lacks those that follow from the others.
+    /// Returns the seven numbers of a reply. A short one, of a log, lacks those that follow from the others.
     fn numbers<'r>(&self, reply: &'r [i64]) -> Option<([i64; 7], &'r [i64])> {
         if let Some((numbers, birth)) = reply.split_first_chunk() {
             return Some((*numbers, birth));
         }
-        let tier = |index: &[i64]| match *index {
-            [] => Some(0),
-            [tier] => Some(tier),
-            _ => None,
-        };
-        let longest = self.request.policy.longest_period().get().cast_signed();
+        let policy = self.request.policy;
+        let longest = policy.longest_period().get().cast_signed();
         let numbers = match *reply {
-            [1, remaining, wait, at, ref index @ ..] => {
-                [1, tier(index)?, remaining, wait, longest, 0, at]
-            }
-            [0, wait, reset, ref index @ ..] => [0, tier(index)?, 0, wait, reset, wait, 0],
+            [1, remaining, wait, at] => [1, 0, remaining, wait, longest, 0, at],
+            [1, remaining, wait, at, tier] => [1, tier, remaining, wait, longest, 0, at],
+            [0, wait, reset] => [0, 0, 0, wait, reset, wait, 0],
+            [0, wait, reset, tier] => [0, tier, 0, wait, reset, wait, 0],
             _ => return None,
         };
-        (self.mode == Mode::Straight).then_some((numbers, &[][..]))
+        policy.state().is_log_of_units().then_some((numbers, &[][..]))
     }
 }
