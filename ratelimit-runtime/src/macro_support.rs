@@ -128,7 +128,7 @@ impl CallBuilder {
 
     /// Starts the check of this call.
     pub fn admit(&self, limiter: &Limiter) -> Started<Result<(), RateLimitError>> {
-        self.start(limiter, None)
+        self.start(limiter)
     }
 
     /// Starts the check under a policy whose values come with the call. It gets the callsite's name.
@@ -143,7 +143,7 @@ impl CallBuilder {
     /// Starts the check of a call under a policy with `concurrency`. The call is in flight until its
     /// [`PermitGuard`] is dropped: keep it in a local until the end of the body.
     pub fn hold(&self, limiter: &Limiter) -> Started<Result<PermitGuard, RateLimitError>> {
-        self.start(limiter, None)
+        self.start(limiter)
     }
 
     /// Starts the check of a call under a policy with `concurrency`, as
@@ -158,7 +158,7 @@ impl CallBuilder {
 
     /// Starts the check of a call whose body sees the decision.
     pub fn decide(&self, limiter: &Limiter) -> Started<Result<Decision, RateLimitError>> {
-        self.start(limiter, None)
+        self.start(limiter)
     }
 
     /// Starts the check of a call whose body sees the decision, as [`admit_under`](Self::admit_under).
@@ -203,6 +203,7 @@ impl CallBuilder {
         JointCheck::new(limiter.clone(), call)
     }
 
+    /// Starts the check under a policy that comes with the call.
     #[inline]
     fn start_under<A: Admission>(
         &mut self,
@@ -210,23 +211,31 @@ impl CallBuilder {
         policy: &Policy,
     ) -> Started<Answer<A>> {
         self.options.is_validated = false;
-        self.start(limiter, Some(policy))
+        let resolved = self.callsite.resolved(self.self_type);
+        let policy = policy.named_as(&resolved.policy);
+        self.start_as(limiter, resolved, &policy, || recorded(limiter, resolved, &policy))
     }
 
-    /// Starts the check under a policy that comes with the call, or under the callsite's own.
+    /// Starts the check under the callsite's own policy.
     #[inline]
-    fn start<A: Admission>(
+    fn start<A: Admission>(&self, limiter: &Limiter) -> Started<Answer<A>> {
+        let resolved = self.callsite.resolved(self.self_type);
+        let counters = || limiter.is_instrumented().then_some(resolved.counters);
+        self.start_as(limiter, resolved, &resolved.policy, counters)
+    }
+
+    #[inline]
+    fn start_as<A: Admission>(
         &self,
         limiter: &Limiter,
-        policy: Option<&Policy>,
+        resolved: &'static Resolved,
+        policy: &Policy,
+        counters: impl FnOnce() -> Option<&'static LimitCounters>,
     ) -> Started<Answer<A>> {
-        let resolved = self.callsite.resolved(self.self_type);
-        let named = policy.map(|policy| policy.named_as(&resolved.policy));
-        let policy = named.as_ref().unwrap_or(&resolved.policy);
         if self.caller.is_empty() || resolved.is_default_method {
             return self.start_without_key(limiter, resolved, policy);
         }
-        let (counters, options) = (recorded(limiter, resolved, policy), &self.options);
+        let (counters, options) = (counters(), &self.options);
         Call { limiter, policy, caller: &self.caller, observed_as: None, counters, options }.start()
     }
 

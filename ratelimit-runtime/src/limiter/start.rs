@@ -44,10 +44,11 @@ impl Call<'_> {
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     pub(crate) fn start<A: Admission>(self) -> Started<Answer<A>> {
-        match self.options.cost {
-            1 if self.is_plain() => self.take_units(1, false),
-            _ => self.start_with_more(),
+        if self.options.cost == 1 && self.policy.is_simple() && self.is_decided_at_once() {
+            return self.take_units(1, false);
         }
+        // A copy, here and below: a call whose address a function gets leaves its registers before that.
+        Self { ..self }.start_with_more()
     }
 
     /// Starts a call that has a cost, takes a permit, or is not plain.
@@ -72,15 +73,15 @@ impl Call<'_> {
         let reads = A::READS || is_observed || is_sampled;
         let backend = &self.limiter.inner.backend;
         let outcome = backend.take_units(self.policy, self.caller, units, takes_permit, reads);
-        let Some(outcome) = &outcome else { return self.start_any(true) };
+        let Some(outcome) = &outcome else { return Self { ..self }.start_any(true) };
         if !outcome.is_taken && !is_observed {
             let PlainOutcome { wait, reset, decided_by, mark, .. } = *outcome;
-            return self.refuse(wait, reset, decided_by, mark);
+            return Self { ..self }.refuse(wait, reset, decided_by, mark);
         }
         let takes_permit = takes_permit && outcome.is_taken;
         let permit = takes_permit.then(|| self.permit_in_memory(self.policy));
         if is_observed {
-            return self.finish_observed(outcome, permit);
+            return Self { ..self }.finish_observed(outcome, permit);
         }
         if let Some(counters) = self.counters {
             counters.count(Verdict::Admitted, outcome.decided_by);
@@ -91,13 +92,6 @@ impl Call<'_> {
         }
         let request = Request::new(self.policy, Op::Take, units);
         Started::Ready(Ok(A::new(permit, || self.counted(request, outcome.outcome()))))
-    }
-
-    /// A function of its own, with a copy of the call: without it, a plain call takes 12 instructions more.
-    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
-    #[inline(always)]
-    fn is_plain(self) -> bool {
-        self.policy.is_simple() && self.is_decided_at_once()
     }
 
     /// Returns `true` if the call is plain but for its cost and its permit, and memory decides. A refusal of several

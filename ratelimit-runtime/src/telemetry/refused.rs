@@ -98,6 +98,8 @@ struct CurrentMinute {
     ends: Micros,
     /// The place of the latest caller.
     latest: usize,
+    /// The refusals of the caller whose place was taken last. No caller has fewer.
+    fewest: u64,
     /// Hashes of the callers; 0 of a place that is free.
     tags: [u32; CALLERS],
 }
@@ -166,7 +168,8 @@ impl Minutes {
 impl CurrentMinute {
     fn new(number: u64) -> Self {
         let minute = Minute { number, calls: 0, callers: Vec::new() };
-        Self { minute, ends: Micros::new((number + 1) * MINUTE), latest: 0, tags: [0; CALLERS] }
+        let ends = Micros::new((number + 1) * MINUTE);
+        Self { minute, ends, latest: 0, fewest: 0, tags: [0; CALLERS] }
     }
 
     #[inline]
@@ -203,18 +206,33 @@ impl CurrentMinute {
     /// Gives a place to a caller that has none.
     fn replace(&mut self, tag: u32, caller: CallerBytes<'_>) -> usize {
         let caller = StoredCaller::new(caller);
-        let callers = &mut self.minute.callers;
-        let place = if callers.len() < CALLERS {
-            callers.push((caller, RefusalCount::default()));
-            callers.len() - 1
+        let mut place = self.minute.callers.len();
+        if place < CALLERS {
+            self.minute.callers.push((caller, RefusalCount::default()));
         } else {
-            let fewest = callers.iter().enumerate().min_by_key(|(_, (_, count))| count.calls);
-            let (place, calls) = fewest.map_or((0, 0), |(place, (_, count))| (place, count.calls));
-            callers[place] = (caller, RefusalCount { calls, at_most_wrong: calls });
-            place
-        };
+            place = self.least();
+            let calls = self.fewest;
+            self.minute.callers[place] = (caller, RefusalCount { calls, at_most_wrong: calls });
+        }
         self.tags[place] = tag;
         place
+    }
+
+    /// Returns a place of the fewest refusals. The search starts behind the latest caller: in a flood of callers that
+    /// come once, the next place has as few as the one before, and the others are not read.
+    fn least(&mut self) -> usize {
+        let calls = |place: usize| self.minute.callers[place].1.calls;
+        let mut least = self.latest;
+        for place in (self.latest + 1..CALLERS).chain(0..self.latest) {
+            if calls(least) == self.fewest {
+                break;
+            }
+            if calls(place) < calls(least) {
+                least = place;
+            }
+        }
+        self.fewest = calls(least);
+        least
     }
 
     /// Ends the minute with its callers of most refusals, and starts another.

@@ -68,21 +68,21 @@ fn take_one(
 ) -> Option<PlainOutcome> {
     let (len, end, period) = (buffer.len(), *first + *count, tier.micros());
     let is_full = *count >= tier.threshold() as usize;
-    let newest = match *count {
-        0 => None,
-        _ => buffer.get(wrapped(end - 1, len)).copied(),
-    };
-    // A clock that stepped back, a buffer that has to grow, or a policy of another period that has written.
-    let is_other = |newest: Timestamp| newest > now || newest + period != expires;
-    if newest.is_some_and(is_other) || (!is_full && *count == len) {
-        return None;
+    if *count > 0 {
+        let newest = *buffer.get(wrapped(end - 1, len))?;
+        // A clock that stepped back, or a policy of another period that has written.
+        if newest > now || newest + period != expires {
+            return None;
+        }
+        let oldest = *buffer.get(*first)?;
+        if is_full && oldest + period > now {
+            let times = (oldest + period - now, newest + period - now);
+            return PlainOutcome::refused(now, policy, 1, times);
+        }
     }
-    if is_full
-        && let (Some(oldest), Some(newest)) = (buffer.get(*first), newest)
-        && *oldest + period > now
-    {
-        let times = (*oldest + period - now, newest + period - now);
-        return PlainOutcome::refused(now, policy, 1, times);
+    // A buffer that has to grow.
+    if !is_full && *count == len {
+        return None;
     }
     if let Some(slot) = buffer.get_mut(wrapped(end, len)) {
         *slot = now;
