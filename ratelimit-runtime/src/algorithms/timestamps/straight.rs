@@ -66,27 +66,30 @@ fn take_one(
     tier: &Tier,
     expires: Timestamp,
 ) -> Option<PlainOutcome> {
-    let (len, end, period) = (buffer.len(), *first + *count, tier.micros());
+    let (len, period) = (buffer.len(), tier.micros());
     let is_full = *count >= tier.threshold() as usize;
+    let mut free = *first;
     if *count > 0 {
-        let newest = *buffer.get(wrapped(end - 1, len))?;
+        let at = wrapped(*first + *count - 1, len);
+        let newest = *buffer.get(at)?;
         // A clock that stepped back, or a policy of another period that has written.
         if newest > now || newest + period != expires {
             return None;
         }
-        let oldest = *buffer.get(*first)?;
-        if is_full && oldest + period > now {
-            let times = (oldest + period - now, newest + period - now);
-            return PlainOutcome::refused(now, policy, 1, times);
+        if is_full {
+            let oldest = *buffer.get(*first)?;
+            if oldest + period > now {
+                let times = (oldest + period - now, newest + period - now);
+                return PlainOutcome::refused(now, policy, 1, times);
+            }
         }
+        free = if at + 1 == len { 0 } else { at + 1 };
     }
-    // A buffer that has to grow.
+    // The buffer has to grow.
     if !is_full && *count == len {
         return None;
     }
-    if let Some(slot) = buffer.get_mut(wrapped(end, len)) {
-        *slot = now;
-    }
+    *buffer.get_mut(free)? = now;
     if is_full {
         *first = wrapped(*first + 1, len);
     } else {
