@@ -213,14 +213,14 @@ impl CallBuilder {
         self.options.is_validated = false;
         let resolved = self.callsite.resolved(self.self_type);
         let policy = policy.named_as(&resolved.policy);
-        self.start_as(limiter, resolved, &policy, || recorded(limiter, resolved, &policy))
+        self.start_as(limiter, resolved, &policy, recorded(limiter, resolved, &policy))
     }
 
     /// Starts the check under the callsite's own policy.
     #[inline]
     fn start<A: Admission>(&self, limiter: &Limiter) -> Started<Answer<A>> {
         let resolved = self.callsite.resolved(self.self_type);
-        let counters = || limiter.is_instrumented().then_some(resolved.counters);
+        let counters = limiter.is_instrumented().then_some(resolved.counters);
         self.start_as(limiter, resolved, &resolved.policy, counters)
     }
 
@@ -230,25 +230,14 @@ impl CallBuilder {
         limiter: &Limiter,
         resolved: &'static Resolved,
         policy: &Policy,
-        counters: impl FnOnce() -> Option<&'static LimitCounters>,
+        counters: Option<&'static LimitCounters>,
     ) -> Started<Answer<A>> {
+        let options = &self.options;
+        let call = |caller| Call { limiter, policy, caller, observed_as: None, counters, options };
         if self.caller.is_empty() || resolved.is_default_method {
-            return self.start_without_key(limiter, resolved, policy);
+            return start_elsewhere(call(&self.ambient_or_shared(limiter, resolved, policy)));
         }
-        let (counters, options) = (counters(), &self.options);
-        Call { limiter, policy, caller: &self.caller, observed_as: None, counters, options }.start()
-    }
-
-    #[inline(never)]
-    fn start_without_key<A: Admission>(
-        &self,
-        limiter: &Limiter,
-        resolved: &'static Resolved,
-        policy: &Policy,
-    ) -> Started<Answer<A>> {
-        let caller = &self.ambient_or_shared(limiter, resolved, policy);
-        let (counters, options) = (recorded(limiter, resolved, policy), &self.options);
-        Call { limiter, policy, caller, observed_as: None, counters, options }.start()
+        call(&self.caller).start()
     }
 
     /// Returns the caller of a call without a key: the ambient one, or the one that all such calls
@@ -268,6 +257,12 @@ impl CallBuilder {
         }
         caller
     }
+}
+
+/// A function of its own: a call without a key is rarer.
+#[inline(never)]
+fn start_elsewhere<A: Admission>(call: Call<'_>) -> Started<Answer<A>> {
+    call.start()
 }
 
 /// Returns the counters of a call's limit. Calls of a plan have those of the plan.

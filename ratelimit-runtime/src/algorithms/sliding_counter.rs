@@ -90,14 +90,10 @@ impl OneTier<Counter> {
         let counter = Counter { period, since: Timestamp::default(), previous, current };
         let ends = start + period - now;
         let position = || Position::new(counter, ends, *tier);
-        let has_room = match previous {
-            // There is nothing to weigh.
-            0 => tier.threshold().checked_sub(current).is_some_and(|left| left >= units),
-            _ => position().has_room(units),
-        };
-        if !has_room {
-            let position = position();
-            let times = (position.wait(units), counter.lasts_by(ends));
+        // Without units in the window before, there is nothing to weigh.
+        let is_below = current.checked_add(units).is_some_and(|all| all <= tier.threshold());
+        if !(previous == 0 && is_below || position().has_room(units)) {
+            let times = (position().wait(units), counter.lasts_by(ends));
             return PlainOutcome::refused(now, policy, units, times);
         }
         let after = Counter { current: current + units, ..counter };

@@ -67,12 +67,6 @@ impl PackedLevel {
             && (parts | written) >> 56 == 0;
         is_own.then_some((own, parts, Timestamp::new(written)))
     }
-
-    #[inline]
-    fn set(&mut self, parts: u64, written: Timestamp) {
-        self.parts = self.parts & !LOW_56 | parts & LOW_56;
-        self.written = self.written & !LOW_56 | written.get() & LOW_56;
-    }
 }
 
 impl OneTier<Level> {
@@ -137,7 +131,8 @@ impl Count for Level {
         let BucketRate { token, refill, full } = self.bucket;
         let units = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let mut packed = PackedLevel::new(token, units(refill), units(full / token));
-        packed.set(self.parts.unsigned_abs(), written);
+        packed.parts |= self.parts.unsigned_abs() & LOW_56;
+        packed.written |= written.get() & LOW_56;
         if self.parts < 0 {
             packed.token |= DEBT;
         }

@@ -76,8 +76,6 @@ impl LongCaller {
         }
     }
 
-    /// A cold function, so that a look-up of a short caller stays in registers.
-    #[cold]
     #[inline(never)]
     fn is(&self, bytes: CallerBytes<'_>) -> bool {
         CallerBytes::from(self.as_slice()) == bytes

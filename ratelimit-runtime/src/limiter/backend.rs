@@ -115,19 +115,16 @@ impl Backend {
         reads: bool,
     ) -> Option<PlainOutcome> {
         match &self.store {
+            // Each has its own key, which stays in registers where memory decides.
             Store::Memory(store) => {
                 let key = KeyRef::new(policy, caller.parts());
                 store.take_units(key, policy, units, takes_permit, reads)
             }
-            Store::Redis(redis) => Self::take_one(redis, policy, caller),
+            Store::Redis(redis) => {
+                let key = KeyRef::new(policy, caller.parts());
+                redis.decide_now(key, Request::new(policy, Op::Take, 1)).map(PlainOutcome::from)
+            }
         }
-    }
-
-    /// A function of its own, so that the key stays in registers where memory decides.
-    #[inline(never)]
-    fn take_one(redis: &RedisBackend, policy: &Policy, caller: &Caller) -> Option<PlainOutcome> {
-        let key = KeyRef::new(policy, caller.parts());
-        redis.decide_now(key, Request::new(policy, Op::Take, 1)).map(PlainOutcome::from)
     }
 
     /// Decides a call without an await, if calls are counted in memory, units are on lease or the deny

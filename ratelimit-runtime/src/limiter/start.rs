@@ -47,8 +47,7 @@ impl Call<'_> {
         if self.options.cost == 1 && self.policy.is_simple() && self.is_decided_at_once() {
             return self.take_units(1, false);
         }
-        // A copy, here and below: a call whose address a function gets leaves its registers before that.
-        Self { ..self }.start_with_more()
+        self.start_with_more()
     }
 
     /// Starts a call that has a cost, takes a permit, or is not plain.
@@ -73,15 +72,15 @@ impl Call<'_> {
         let reads = A::READS || is_observed || is_sampled;
         let backend = &self.limiter.inner.backend;
         let outcome = backend.take_units(self.policy, self.caller, units, takes_permit, reads);
-        let Some(outcome) = &outcome else { return Self { ..self }.start_any(true) };
+        let Some(outcome) = &outcome else { return self.start_any(true) };
         if !outcome.is_taken && !is_observed {
             let PlainOutcome { wait, reset, decided_by, mark, .. } = *outcome;
-            return Self { ..self }.refuse(wait, reset, decided_by, mark);
+            return self.refuse(wait, reset, decided_by, mark);
         }
         let takes_permit = takes_permit && outcome.is_taken;
         let permit = takes_permit.then(|| self.permit_in_memory(self.policy));
         if is_observed {
-            return Self { ..self }.finish_observed(outcome, permit);
+            return self.finish_observed(outcome, permit);
         }
         if let Some(counters) = self.counters {
             counters.count(Verdict::Admitted, outcome.decided_by);

@@ -224,10 +224,8 @@ impl ShardTable {
         let wanted = Slot { hash: part_of_index(lookup.hash), at: 0 };
         let slot = self.index.find(wanted.hash(), |slot| slot.hash == wanted.hash)?;
         let entry = self.entries.get_mut(slot.at as usize)?;
-        if entry.caller.is(&lookup.key.caller) && entry.name.is(&policy.full_name()) {
-            return entry.take_units(now, policy, units, reads);
-        }
-        None
+        let is_own = entry.caller.is(&lookup.key.caller) && entry.name.is(&policy.full_name());
+        if is_own { entry.take_units(now, policy, units, reads) } else { None }
     }
 
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]

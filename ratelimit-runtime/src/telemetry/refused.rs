@@ -203,36 +203,24 @@ impl CurrentMinute {
         None
     }
 
-    /// Gives a place to a caller that has none.
+    /// Gives a place to a caller that has none. The search for the fewest refusals starts behind the latest caller: in a
+    /// flood of callers that come once, the next place has as few as the one before, and the others are not read.
     fn replace(&mut self, tag: u32, caller: CallerBytes<'_>) -> usize {
         let caller = StoredCaller::new(caller);
-        let mut place = self.minute.callers.len();
+        let callers = &mut self.minute.callers;
+        let mut place = callers.len();
         if place < CALLERS {
-            self.minute.callers.push((caller, RefusalCount::default()));
+            callers.push((caller, RefusalCount::default()));
         } else {
-            place = self.least();
-            let calls = self.fewest;
-            self.minute.callers[place] = (caller, RefusalCount { calls, at_most_wrong: calls });
+            let places = (self.latest + 1..CALLERS).chain(0..=self.latest);
+            let calls = |place: &usize| callers[*place].1.calls;
+            let next = places.clone().find(|place| calls(place) == self.fewest);
+            place = next.or_else(|| places.min_by_key(calls)).unwrap_or_default();
+            self.fewest = calls(&place);
+            (callers[place].0, callers[place].1.at_most_wrong) = (caller, self.fewest);
         }
         self.tags[place] = tag;
         place
-    }
-
-    /// Returns a place of the fewest refusals. The search starts behind the latest caller: in a flood of callers that
-    /// come once, the next place has as few as the one before, and the others are not read.
-    fn least(&mut self) -> usize {
-        let calls = |place: usize| self.minute.callers[place].1.calls;
-        let mut least = self.latest;
-        for place in (self.latest + 1..CALLERS).chain(0..self.latest) {
-            if calls(least) == self.fewest {
-                break;
-            }
-            if calls(place) < calls(least) {
-                least = place;
-            }
-        }
-        self.fewest = calls(least);
-        least
     }
 
     /// Ends the minute with its callers of most refusals, and starts another.
