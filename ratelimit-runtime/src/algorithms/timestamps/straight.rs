@@ -1,4 +1,4 @@
-//! One unit of a log of plain timestamps, for plain calls: 643 instructions of a call that is admitted and 781 of
+//! One unit of a log of plain timestamps, for plain calls: 643 instructions of a call that is admitted and 777 of
 //! one that is refused. By the functions of `Log::decide` it is 807 and 868 (`--bench instructions`).
 
 use super::{Bounds, Timestamps, units, wrapped};
