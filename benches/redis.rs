@@ -102,8 +102,8 @@ fn redis_benchmark(server: &Server, sha: &str, depth: u32, is_admitted: bool) ->
         .args(["-P", &depth.to_string(), "-n", &requests.to_string()])
         .args(["-r", &load::CALLERS.to_string()])
         .args(["EVALSHA", sha, "1", &format!("ratelimit:benchmark:{is_admitted}/__rand_int__")])
-        // As a limiter sends it: straight. A unique id; the tool's random numbers are those of `-r`.
-        .args(["1", &header, "3", "__rand_int____rand_int__", &lasts, "1"])
+        // As a limiter sends it. A unique id; the tool's random numbers are those of `-r`.
+        .args(["1", "1", &header, "__rand_int____rand_int__", &lasts, "1"])
         .args([&period.to_string(), &threshold.to_string()])
         .output()
         .map_err(|error| format!("redis-benchmark, which comes with Redis: {error}"))?;

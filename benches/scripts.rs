@@ -286,12 +286,13 @@ impl Contender {
             _ => 1 + number,
         };
         // Takes; a refused call is not recorded.
+        call.arg(1).arg(cost * self.state.units());
         if self.state == State::Log {
-            // Straight: the header's score, and the milliseconds after which the log expires.
+            // The header's score, and the milliseconds after which the log expires.
             let (period, _) = self.tiers[self.tiers.len() - 1];
-            call.arg(1).arg(self.header()).arg(3).arg(id).arg(period / 1_000 + 999);
+            call.arg(self.header()).arg(id).arg(period / 1_000 + 999);
         } else {
-            call.arg(1).arg(cost * self.state.units()).arg(0).arg(id).arg(0);
+            call.arg(0).arg(id).arg(0);
         }
         call.arg(self.tiers.len());
         for (period, threshold) in &self.tiers {

@@ -49,6 +49,16 @@ pub fn parse(text: &str) -> Result<u64, String> {
     Ok(total)
 }
 
+/// Returns whole seconds as such, and any other length of time in milliseconds.
+#[must_use]
+pub fn text(micros: u64) -> String {
+    if micros.is_multiple_of(SECOND) {
+        format!("{}s", micros / SECOND)
+    } else {
+        format!("{}ms", micros / 1_000)
+    }
+}
+
 fn split_while(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !belongs(c)).unwrap_or(text.len()))
 }

@@ -4,7 +4,7 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
-use ratelimit_core::{Algorithm, CalendarUnit};
+use ratelimit_core::{Algorithm, CalendarUnit, period};
 use syn::spanned::Spanned;
 
 use crate::{
@@ -110,37 +110,39 @@ impl Check<'_> {
         let self_type = self.self_type(&call);
         let cost = cost.as_ref().map(|cost| {
             let units = emit(cost);
-            quote_spanned!(cost.expr.span()=> #call.cost(#units);)
+            quote_spanned!(cost.expr.span()=> #call.options.cost(#units);)
         });
         let share = |name: &str, share: &Option<Value>| {
             let share = share.as_ref()?;
             let (name, percent) = (Ident::new(name, share.expr.span()), emit(share));
-            Some(quote_spanned!(share.expr.span()=> #call.#name(#percent);))
+            Some(quote_spanned!(share.expr.span()=> #call.options.#name(#percent);))
         };
         let (leave, warn_at) = (share("leave", &spec.leave), share("warn_at", &spec.warn_at));
-        let shared = spec.policy.as_ref().map(|_| quote!(#call.shared();));
+        // No compiler knows the numbers.
+        let is_elsewhere = spec.policy.is_some() || !spec.is_literal();
+        let unvalidated = is_elsewhere.then(|| quote!(#call.options.unvalidated();));
         let request_id = spec.request_id.as_ref().map(|expr| {
             let id = function.localize(expr);
-            quote_spanned!(expr.span()=> #call.request_id(&(#id));)
+            quote_spanned!(expr.span()=> #call.options.request_id(&(#id));)
         });
         let max_wait = max_wait.as_ref().map(|max_wait| {
             let time = emit(max_wait);
-            quote_spanned!(max_wait.expr.span()=> #call.max_wait(#time);)
+            quote_spanned!(max_wait.expr.span()=> #call.options.max_wait(#time);)
         });
         let on_store_error = on_store_error.map(|variant| {
             let variant = format_ident!("{}", variant);
-            quote!(#call.on_store_error(#krate::OnStoreError::#variant);)
+            quote!(#call.options.on_store_error(#krate::OnStoreError::#variant);)
         });
         // One statement a part: its borrows end before anything is awaited.
         let parts = key.iter().map(|expr| {
             let part = function.localize(expr);
             let private = spanned(&private, expr.span());
             quote_spanned! {expr.span()=>
-                #private::KeyPart::push_to(#private::part(&(#part)).pick(), #call.caller());
+                #private::KeyPart::push_to(#private::part(&(#part)).pick(), &mut #call.caller);
             }
         });
         let settings: TokenStream =
-            [self_type, shared, cost, leave, warn_at, request_id, max_wait, on_store_error]
+            [self_type, unvalidated, cost, leave, warn_at, request_id, max_wait, on_store_error]
                 .into_iter()
                 .flatten()
                 .chain(parts)
@@ -228,14 +230,10 @@ fn others(spec: &LimitSpec) -> Vec<(&'static str, String)> {
     let of = |value: &Option<Value>, unit: fn(u64) -> String| {
         value.as_ref().map(|it| it.number.map_or_else(|| text(&it.expr), unit))
     };
-    let time = |micros: u64| match micros % 1_000_000 {
-        0 => format!("{}s", micros / 1_000_000),
-        _ => format!("{}ms", micros / 1_000),
-    };
     let others = [
         ("leave", of(leave, |percent| format!("{percent}%"))),
         ("warn_at", of(warn_at, |percent| format!("{percent}%"))),
-        ("max_wait", of(max_wait, time)),
+        ("max_wait", of(max_wait, period::text)),
         ("skip", skip.as_ref().map(text)),
         ("on_store_error", on_store_error.map(str::to_lowercase)),
         ("request_id", request_id.as_ref().map(text)),

@@ -5,6 +5,7 @@
 mod busy;
 mod connect;
 mod denied;
+mod fault;
 mod flush;
 mod one_line;
 mod status;
@@ -12,6 +13,8 @@ mod unavailable;
 
 use std::{error::Error, fmt, time::Duration};
 
+#[cfg(feature = "redis")]
+pub(crate) use self::connect::SCHEMES;
 pub use self::{
     busy::Busy,
     connect::{AlreadyInstalled, ConnectError},
@@ -20,7 +23,7 @@ pub use self::{
     status::ServerStatus,
     unavailable::{Unavailable, UnavailableReason},
 };
-pub(crate) use self::{connect::ConnectFault, one_line::OneLine};
+pub(crate) use self::{fault::Fault, one_line::OneLine};
 use crate::{
     policy::{CallFault, Flags, InvalidPolicy, Policy, QuotaUnit, TooLarge, plans},
     request::Outcome,

@@ -52,6 +52,7 @@ impl Logged {
 }
 
 /// The error of a file whose text cannot be read.
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct UnreadableFile {
     pub(crate) path: PathBuf,
     pub(crate) why: String,

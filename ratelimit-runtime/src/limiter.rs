@@ -35,11 +35,7 @@ mod wrapped;
 pub(crate) use self::isolated::set_calendar;
 #[cfg(feature = "testing")]
 pub(crate) use self::isolated::{PlannedAnswer, PlannedRefusal, change_planned, run_isolated};
-pub(crate) use self::{
-    admission::Admission,
-    call::Call,
-    owned_call::{Options, OwnedCall},
-};
+pub(crate) use self::{admission::Admission, call::Call, owned_call::OwnedCall};
 pub use self::{
     admission::PermitGuard,
     all::{JointCheck, admitted, all},
@@ -47,6 +43,7 @@ pub use self::{
     check::{Check, CheckFuture},
     handle::Limiter,
     installed::{install, limiter},
+    owned_call::Options,
     refused::RefusedCaller,
     start::Started,
     usage::{LimitRef, LimitUsage, TierUsage, UsageError},

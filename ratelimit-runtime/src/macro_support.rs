@@ -11,7 +11,7 @@ mod return_type;
 mod shared_policy;
 mod units;
 
-use std::{any::type_name, fmt::Display, time::Duration};
+use std::{any::type_name, time::Duration};
 pub use std::{
     column, file, line, module_path,
     result::Result::{self, Err, Ok},
@@ -41,24 +41,25 @@ use crate::{
     callsite::Resolved,
     decision::{Answer, Decision},
     error::RateLimitError,
-    limiter::{Admission, Call, Limiter, Options, OwnedCall},
+    limiter::{Admission, Call, Limiter, OwnedCall},
     overrides::Enforcement,
     policy::Policy,
-    request::OnStoreError,
     telemetry::{self, LimitCounters},
 };
 pub use crate::{
     callsite::{Callsite, Declaration},
-    limiter::{JointCheck, PermitGuard, Started, admitted, all, limiter},
+    limiter::{JointCheck, Options, PermitGuard, Started, admitted, all, limiter},
     rejection::ErrorFromRejection,
 };
 
 /// One call of an annotated function, as its prologue builds it.
 pub struct CallBuilder {
     callsite: &'static Callsite,
-    caller: Caller,
+    /// The caller, to which the parts of the key are added.
+    pub caller: Caller,
     self_type: Option<&'static str>,
-    options: Options,
+    /// The options, which the arguments of the attribute set.
+    pub options: Options,
 }
 
 impl CallBuilder {
@@ -79,50 +80,6 @@ impl CallBuilder {
         self.self_type = Some(type_name::<T>());
     }
 
-    /// Sets the units that this call takes.
-    pub fn cost(&mut self, cost: u32) {
-        self.options.set_cost(cost);
-        self.options.is_validated = false;
-    }
-
-    /// Sets the share that this call leaves, in percent.
-    pub fn leave(&mut self, percent: u32) {
-        self.options.set_leave(percent);
-        self.options.is_validated = false;
-    }
-
-    /// Sets the used share of the quota at which the limiter warns, in percent.
-    pub fn warn_at(&mut self, percent: u32) {
-        self.options.set_warn_at(percent);
-        self.options.is_validated = false;
-    }
-
-    /// Marks the policy as one that is written elsewhere, where no compiler has validated it.
-    pub fn shared(&mut self) {
-        self.options.is_validated = false;
-    }
-
-    /// Sets the id under which this call is charged once.
-    pub fn request_id(&mut self, id: &impl Display) {
-        self.options.set_id(id);
-    }
-
-    /// Returns the caller, to which the parts of the key are added.
-    #[inline]
-    pub fn caller(&mut self) -> &mut Caller {
-        &mut self.caller
-    }
-
-    /// Sets how long the call waits for room.
-    pub fn max_wait(&mut self, max_wait: Duration) {
-        self.options.set_max_wait(max_wait);
-    }
-
-    /// Sets the answer for a call that the store cannot decide.
-    pub fn on_store_error(&mut self, on_store_error: OnStoreError) {
-        self.options.on_store_error = Some(on_store_error);
-    }
-
     // Each start has one type, and so is compiled here. A generic one would be compiled in each program, where its
     // calls are not inlined: a decision took 8 % more instructions.
 
@@ -132,11 +89,7 @@ impl CallBuilder {
     }
 
     /// Starts the check under a policy whose values come with the call. It gets the callsite's name.
-    pub fn admit_under(
-        &mut self,
-        limiter: &Limiter,
-        policy: &Policy,
-    ) -> Started<Result<(), RateLimitError>> {
+    pub fn admit_under(&self, limiter: &Limiter, policy: &Policy) -> Started<Answer<()>> {
         self.start_under(limiter, policy)
     }
 
@@ -148,11 +101,7 @@ impl CallBuilder {
 
     /// Starts the check of a call under a policy with `concurrency`, as
     /// [`admit_under`](Self::admit_under).
-    pub fn hold_under(
-        &mut self,
-        limiter: &Limiter,
-        policy: &Policy,
-    ) -> Started<Result<PermitGuard, RateLimitError>> {
+    pub fn hold_under(&self, limiter: &Limiter, policy: &Policy) -> Started<Answer<PermitGuard>> {
         self.start_under(limiter, policy)
     }
 
@@ -162,11 +111,7 @@ impl CallBuilder {
     }
 
     /// Starts the check of a call whose body sees the decision, as [`admit_under`](Self::admit_under).
-    pub fn decide_under(
-        &mut self,
-        limiter: &Limiter,
-        policy: &Policy,
-    ) -> Started<Result<Decision, RateLimitError>> {
+    pub fn decide_under(&self, limiter: &Limiter, policy: &Policy) -> Started<Answer> {
         self.start_under(limiter, policy)
     }
 
@@ -185,9 +130,8 @@ impl CallBuilder {
 
     /// Returns the call as one of several, as [`admit_under`](Self::admit_under).
     #[must_use]
-    pub fn join_under(&mut self, limiter: &Limiter, policy: &Policy) -> JointCheck {
+    pub fn join_under(&self, limiter: &Limiter, policy: &Policy) -> JointCheck {
         let resolved = self.callsite.resolved(self.self_type);
-        self.options.is_validated = false;
         self.part(limiter, resolved, &policy.named_as(&resolved.policy))
     }
 
@@ -205,15 +149,10 @@ impl CallBuilder {
 
     /// Starts the check under a policy that comes with the call.
     #[inline]
-    fn start_under<A: Admission>(
-        &mut self,
-        limiter: &Limiter,
-        policy: &Policy,
-    ) -> Started<Answer<A>> {
-        self.options.is_validated = false;
+    fn start_under<A: Admission>(&self, limiter: &Limiter, policy: &Policy) -> Started<Answer<A>> {
         let resolved = self.callsite.resolved(self.self_type);
-        let policy = policy.named_as(&resolved.policy);
-        self.start_as(limiter, resolved, &policy, recorded(limiter, resolved, &policy))
+        let policy = &policy.named_as(&resolved.policy);
+        self.start_as(limiter, resolved, policy, recorded(limiter, resolved, policy))
     }
 
     /// Starts the check under the callsite's own policy.

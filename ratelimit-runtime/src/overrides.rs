@@ -25,6 +25,7 @@ mod hash;
 mod history;
 mod layer;
 mod problem;
+mod shown;
 mod snapshot;
 mod source;
 #[cfg(test)]
@@ -33,7 +34,7 @@ mod tests;
 mod until;
 mod validate;
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
@@ -52,8 +53,8 @@ use self::{
     callers::Identities, filter::NameFilter, history::History, layer::ALL_LIMITS,
     problem::Problems, snapshot::Snapshot,
 };
-pub(crate) use self::{candidate::Candidate, effective::Effective, error::Fault, layer::Layer};
-use crate::{key::Caller, policy::Policy, registry};
+pub(crate) use self::{candidate::Candidate, effective::Effective, layer::Layer, shown::Shown};
+use crate::{error::Fault, key::Caller, policy::Policy, registry};
 
 /// The overrides of a limiter: policies and enforcement that replace those in the source while the
 /// program runs.
@@ -111,6 +112,7 @@ struct Shared {
     filter: NameFilter,
     snapshot: ArcSwap<Snapshot>,
     identities: Arc<Identities>,
+    shown: Shown,
     /// Held during a change, which builds the next snapshot from the current one.
     changing: Mutex<()>,
     /// The number of changes; wakes waiting calls.
@@ -123,10 +125,10 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(secret: Option<Box<str>>) -> Self {
-        let identities = Arc::new(Identities::new(secret));
+    fn new(shown: Shown) -> Self {
+        let identities = Arc::new(Identities::new(shown.secret.clone()));
         let snapshot = ArcSwap::from_pointee(Snapshot::new(Arc::clone(&identities)));
-        Self { snapshot, identities, ..Self::default() }
+        Self { snapshot, identities, shown, ..Self::default() }
     }
 }
 
@@ -134,8 +136,8 @@ impl Overrides {
     /// Returns a handle without overrides.
     ///
     /// With a secret, callers are written as digests under it.
-    pub(crate) fn none(secret: Option<Box<str>>) -> Self {
-        Self::of(&Arc::new(Shared::new(secret)))
+    pub(crate) fn none(shown: Shown) -> Self {
+        Self::of(&Arc::new(Shared::new(shown)))
     }
 
     fn of(shared: &Arc<Shared>) -> Self {
@@ -224,51 +226,6 @@ impl Overrides {
     pub fn enforce(&self, enforcement: Option<Enforcement>) {
         let what = enforcement.map(|it| self.signed(Override::new().enforcement(it)));
         self.change(self.own_source(), |layer| layer.set(ALL_LIMITS, None, what));
-    }
-
-    /// Returns the global enforcement and its source.
-    #[must_use]
-    pub fn enforcement(&self) -> Option<(Enforcement, OverrideSource)> {
-        self.current().enforcement()
-    }
-
-    /// Returns the overrides by the limits' names, each merged from all sources as by
-    /// [`get`](Self::get).
-    #[must_use]
-    pub fn list(&self) -> BTreeMap<String, Override> {
-        self.current().list()
-    }
-
-    /// Returns the override of a limit, merged from all sources: its numbers may be from one source
-    /// and its enforcement from another.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<Override> {
-        self.current().get(name).cloned()
-    }
-
-    /// Returns the override of a limit in each source that has one, the highest source first. The name `*` is
-    /// that of all limits.
-    ///
-    /// ```
-    /// use ratelimit_runtime::{Limiter, Override, OverrideSource};
-    ///
-    /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
-    /// let limiter = Limiter::in_memory();
-    /// limiter.overrides().set("search", Override::new().threshold(50))?;
-    /// let sources = limiter.overrides().by_source("search");
-    /// assert_eq!(sources, [(OverrideSource::Program, Override::new().threshold(50))]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn by_source(&self, name: &str) -> Vec<(OverrideSource, Override)> {
-        self.current().by_source(name)
-    }
-
-    /// Returns the highest source that overrides this limit.
-    #[must_use]
-    pub fn source(&self, name: &str) -> Option<OverrideSource> {
-        self.by_source(name).first().map(|(source, _)| *source)
     }
 
     /// Returns a receiver that is notified of each change from now on. Its value is the number of

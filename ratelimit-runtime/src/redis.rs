@@ -70,7 +70,7 @@ use self::{
 pub(crate) use self::{hash::RedisHash, options::HashContent};
 use crate::{
     decision::Permit,
-    error::{ConnectFault, ServerStatus, UnavailableReason},
+    error::{Fault, ServerStatus, UnavailableReason},
     key::{Key, KeyRef},
     memory::{Clock, MemoryStore},
     policy::Policy,
@@ -98,7 +98,7 @@ impl RedisBackend {
         url: &str,
         connection: &ConnectOptions,
         options: RedisOptions,
-    ) -> Result<Self, ConnectFault> {
+    ) -> Result<Self, Fault> {
         Ok(Self::new(RedisClient::open(url, connection)?, options))
     }
 
@@ -128,7 +128,7 @@ impl RedisBackend {
     }
 
     /// Waits for the end of the first attempt to connect.
-    pub(crate) async fn connected(&self) -> Result<(), ConnectFault> {
+    pub(crate) async fn connected(&self) -> Result<(), Fault> {
         self.remote.client.connected().await
     }
 

@@ -54,9 +54,9 @@ end
 
 -- Empties a window that is over, also if the present one starts much later: the clock was set forward. An empty
 -- one is replaced by the present one, and one that starts in the future too, with its units.
-local function advance(it, _, now, ARGV)
+local function advance(it, _, now, ARGV, first)
   local is_ahead, start, over = it.start > now, it.start, it.over
-  for i = ARGV[1] == SETTLE and 9 or 7, #ARGV, ARGUMENTS do
+  for i = first, #ARGV, ARGUMENTS do
     if tonumber(ARGV[i]) == it.period then
       start, over = window_at(ARGV, i, now)
     end

@@ -1,6 +1,4 @@
--- Functions and constants of all algorithms that count for each tier. Their state is one string of numbers.
-
-local PEEK, TAKE, SETTLE, ADVANCE = '0', '1', '2', '3'
+-- Functions of all algorithms that count for each tier. Their state is one string of numbers.
 
 -- Returns the numbers of a state of one string.
 local function numbers_of(stored)

@@ -1,5 +1,5 @@
 -- The decision of an algorithm that counts for each tier. While nobody waits, the state is read, and written if it
--- has changed. Everything else goes to `in_line` in `per_tier_line.lua`.
+-- has changed, as `rule` in `per_tier_rule.lua` decides. Everything else goes to `in_line` in `per_tier_line.lua`.
 --
 -- KEYS[1]        the state: "<letter><birth> <last> <number> ..": when it was created and last written,
 --                in microseconds, and the numbers of each count
@@ -39,6 +39,7 @@
 -- Invariant: units count for every tier in the state, under any policy. So no policy misses units that
 -- were taken under another one.
 
+local PEEK, TAKE = '0', '1'
 local key, op, cost = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -1,14 +1,18 @@
--- exchange(ARGV, lease) -> the reply to a request for a lease
+-- exchange(ARGV, lease, ends_in, without_room) -> the reply to a request for a lease
 --
 -- Leases of the algorithms that count for each tier. While calls wait in a line, the key has another type, and
--- there is no lease. Two functions of the algorithm decide:
+-- there is no lease.
 --
--- allowed_in(numbers, length, now)
---                     -> microseconds for which units may be used that were taken now, of a state's numbers
--- without_room(ARGV, stored, tokens, length, now), or nil
---                     -> the state with no room for so many tokens, and the microseconds for which it counts
+-- ARGV, lease         as in `lease.lua`
+-- ends_in(it, now)    of windows: microseconds until a count's window ends. A lease ends with the first of them, so
+--                     that units are used in the windows that count them. Until then the weight of a counter's
+--                     earlier window only falls
+-- without_room(ARGV, stored, tokens, length, now)
+--                     of buckets: the state with no room for so many tokens, and the microseconds for which it
+--                     counts
 
-local ARGV, lease = ...
+local ARGV, lease, ends_in, without_room = ...
+local PEEK, TAKE = '0', '1'
 local key, old, length = KEYS[1], lease.old, lease.length
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -49,6 +53,12 @@ end
 if state ~= stored then
   write(key, state, lasts)
 end
-local allowed = units > 0 and allowed_in(numbers_of(state), length, now) or 0
+local allowed, numbers = 0, numbers_of(state)
+if units > 0 then
+  allowed = length
+  for i = 3, ends_in and #numbers or 0, NUMBERS do
+    allowed = math.min(allowed, ends_in(decode(numbers, i), now))
+  end
+end
 record(lease, now, units, now + allowed)
 return { -ARGV[4], allowed, units, unpack(reply, 2) }

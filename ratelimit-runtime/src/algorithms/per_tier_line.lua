@@ -33,6 +33,7 @@
 
 local key, ARGV, stored, now, reply, text, lasts = ...
 local op, cost, count_rejected, is_line = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', type(stored) == 'table'
+local PEEK, TAKE, SETTLE, ADVANCE = '0', '1', '2', '3'
 local KEPT, STEP, MOST_TAKES, UNKNOWN = 2000000, 1000000, 5, '?'
 
 local base, tail, last, header = stored, nil, now, nil

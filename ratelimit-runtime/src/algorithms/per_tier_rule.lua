@@ -19,7 +19,8 @@
 -- lasts            microseconds after which the state decides like an absent one; nil if as before
 -- is_new           of a peek or a take: true if the state has not counted for one of the tiers
 --
--- The file of an algorithm comes before, and defines its constants and the functions of one count, a table:
+-- The file of an algorithm comes before, and defines its constants and the functions of one count, a table. In one
+-- table as a parameter, they take 5 % more of the server at a threshold of 100.
 --
 -- KIND, PATTERN, LETTER       the kind of a state in an error, the pattern of its text, and the first letter
 -- NUMBERS, ARGUMENTS          how many numbers a count has in the text, and a tier among the arguments
@@ -31,8 +32,9 @@
 -- is_same(it, other)          -> true if both count the same units
 -- carry(it, others, last, now)
 --                             gives a new count the units that others, last written at `last`, have recorded
--- advance(it, last, now, ARGV)
---                             moves a count to now -> true if the clock had stepped back behind it
+-- advance(it, last, now, ARGV, first)
+--                             moves a count to now -> true if the clock had stepped back behind it. The tiers are
+--                             the arguments from the first one on
 -- are_renewed(counts)         -> true if they are like those of an absent state
 -- set_tier(it, ARGV, i)       sets the numbers by which a count decides
 -- has_room(it, units, now)    -> true if so many units can be taken
@@ -46,7 +48,7 @@
 -- lower(it, units, at, last, least)
 --                             gives back units that were taken at a microsecond, if the count still has them
 
-local LOWER, RAISE = 'lower', 'raise'
+local TAKE, SETTLE, LOWER, RAISE = '1', '2', 'lower', 'raise'
 
 -- Counts of other policies that are kept too; beyond, the least recently used are dropped.
 local OTHERS = 8
@@ -81,7 +83,7 @@ local function rule(ARGV, stored, now, op, cost, count_rejected, taken_at, least
   local is_ahead, turn = false, 1
   while true do
     for _, it in ipairs(saved) do
-      is_ahead = advance(it, last, now, ARGV) or is_ahead
+      is_ahead = advance(it, last, now, ARGV, first) or is_ahead
     end
     if are_renewed(saved) then
       birth = turns and turns[turn + 2] or now

@@ -3,23 +3,22 @@
 -- KEYS[1]        the log: one member per recorded unit, its score the microsecond of its record;
 --                and the header "@", the only member with a score below 0: the log's capacity
 -- ARGV[1]        op: 0 peeks, 1 takes, 2 settles at fewer units
--- ARGV[2]        cost: the units to take, or, to settle, that were taken; 0 only in a peek; if
---                straight, which costs 1, the score of the header that these tiers need
+-- ARGV[2]        cost: the units to take, or, to settle, that were taken; 0 only in a peek
 -- ARGV[3]        1 if refused calls are recorded too; 2 if a call of this id may have been decided
 --                before: if so, it is admitted and not charged again, and settled only if it was
---                charged at ARGV[5]; 3 if the call is straight: takes one unit, all tiers decide, and
---                the longest period is whole milliseconds; otherwise 0
+--                charged at ARGV[5]; otherwise the score of the header that the tiers that decide need, or 0
 -- ARGV[4]        id of the call, an integer below 2^52: its units are members id, id + 1, ..; of a peek
 --                without one any number
--- ARGV[5]        settle: microsecond at which the units were taken; if straight, milliseconds after
---                which a log of these tiers expires; otherwise 0
+-- ARGV[5]        settle: microsecond at which the units were taken; take: milliseconds after which a log of the
+--                tiers that decide expires
 -- ARGV[6]        number of tiers that decide, for further ones units are only kept; settle: units
 --                that the call takes instead
 -- ARGV[7], [8]   period of the first tier, in microseconds, and its threshold
 -- ARGV[9], ..    the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset, more, at}; {} for a settle; if straight, it
---                may be only what these numbers do not follow from: {admitted, remaining, wait, at, tier}
---                or {admitted, wait, reset, tier}, without the tier if there is one
+-- Returns        {admitted, tier, remaining, wait, reset, more, at}; {} for a settle; of a call that goes
+--                straight only what these numbers do not follow from, which costs 2 % less:
+--                {admitted, remaining, wait, at, tier} or {admitted, wait, reset, tier}, without the tier if
+--                there is one
 --   admitted     ARGV[4], negative unless the call was admitted; other replies have -1 * ARGV[4] before them
 --   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
 --                an admission the one with the fewest units left
@@ -38,10 +37,10 @@
 -- it counts. The score of "@" is both numbers: -(period in milliseconds * 2^17 + threshold).
 --
 -- What its straight way leaves goes to `general` in `sliding_window_general.lua`. That decides every call,
--- and takes 1.5 times as long at a threshold of 100: so there are two ways.
+-- and takes 1.6 times as long at a threshold of 100: so there are two ways.
 
 local call, ARGV = redis.call, ARGV
-local SETTLE, STRAIGHT = '2', '3'
+local TAKE, SETTLE = '1', '2'
 local log, op, mode, id = KEYS[1], ARGV[1], ARGV[3], ARGV[4]
 -- The first and the last tier that decides, as indices of ARGV.
 local FIRST, final = 7, ARGV[6] == '1' and 7 or 5 + 2 * ARGV[6]
@@ -61,7 +60,7 @@ if op == SETTLE then
     for unit = first, math.min(first + AT_ONCE, took) - 1 do
       units[#units + 1] = string.format('%.0f', id + unit)
     end
-    call('ZREM', log, (unpack or table.unpack)(units))
+    call('ZREM', log, unpack(units))
   end
   return { -id }
 end
@@ -69,11 +68,12 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- The straight way of most calls, in few commands. It answers as the general way, and leaves
--- to that one, with nothing done, every log that has no units, another header, or units of the
--- future. Numbers are slow to format, as arguments of a command and as scores in a reply: most
--- arguments are strings, and few scores are read.
-local units = mode == STRAIGHT and call('ZCARD', log) - 1 or 0
+-- The straight way of most calls, in few commands: they take one unit, and all tiers decide. It answers as the
+-- general way, and leaves to that one, with nothing done, every other call, and every log that has no units,
+-- another header, or units of the future. Numbers are slow to format, as arguments of a command and as scores
+-- in a reply: most arguments are strings, and few scores are read.
+local is_one_unit = op == TAKE and #mode > 1 and ARGV[2] == '1' and not ARGV[final + 2]
+local units = is_one_unit and call('ZCARD', log) - 1 or 0
 if units > 0 then
   local longest, largest, is_one = ARGV[final] + 0, ARGV[final + 1] + 0, final == FIRST
   for i = FIRST, is_one and 0 or final, 2 do
@@ -85,7 +85,9 @@ if units > 0 then
 
   -- The header, and the oldest unit of the longest window. Mostly one unit at most has left it.
   local first = call('ZRANGE', log, '0', units < largest and '2' or '1', 'WITHSCORES')
-  local is_known, leaves, expired = first[2] == ARGV[2], first[4] + longest - now, nil
+  -- A log keeps units for longer than a period that is no whole milliseconds.
+  local is_known = first[2] == mode and longest % 1000 == 0
+  local leaves, expired = first[4] + longest - now, nil
   if is_known and leaves <= 0 then
     expired, leaves = '1', first[6] and first[6] + longest - now or 0
     if leaves <= 0 then

@@ -206,14 +206,7 @@ impl Log {
 impl View<'_> {
     /// Returns the units in `(now - period, now]`.
     fn live(&self, tier: Tier) -> u32 {
-        let (ring, has_left) = (self.ring, |stamp: &Timestamp| *stamp + tier.micros() <= self.now);
-        let expired = match (ring.get(0), ring.newest(0)) {
-            // Mostly none of them has left, or all have.
-            (Some(oldest), _) if !has_left(&oldest) => 0,
-            (_, Some(newest)) if has_left(&newest) => ring.len(),
-            _ => ring.partition_point(has_left),
-        };
-        let mut live = ring.len() - expired + self.own;
+        let mut live = self.ring.len() - self.ring.expired(tier.micros(), self.now) + self.own;
         if self.own > 0 {
             live = live.min(self.capacity);
         }

@@ -5,7 +5,7 @@
 --   now                microsecond of the decision
 
 local call, log, ARGV, now = redis.call, ...
-local TAKE, STRAIGHT = '1', '3'
+local TAKE = '1'
 local op, mode, id = ARGV[1], ARGV[3], ARGV[4]
 
 -- The first and the last tier that decides, as indices of ARGV.
@@ -14,8 +14,7 @@ local FIRST, final = 7, 5 + 2 * ARGV[6]
 -- A command for this many units takes less than a millisecond.
 local AT_ONCE = 500
 
-local cost = mode == STRAIGHT and 1 or tonumber(ARGV[2])
-local unpack = unpack or table.unpack
+local cost = tonumber(ARGV[2])
 local longest, shortest = tonumber(ARGV[FIRST]), tonumber(ARGV[FIRST])
 for i = FIRST + 2, final, 2 do
   longest, shortest = math.max(longest, ARGV[i]), math.min(shortest, ARGV[i])

@@ -4,7 +4,7 @@
 mod straight;
 
 use super::packed::{Generation, Short};
-use crate::time::Timestamp;
+use crate::time::{Micros, Timestamp};
 
 /// Timestamps in ascending order, oldest first; and two fields for which a log has no other room,
 /// its generation and its capacity.
@@ -105,6 +105,17 @@ impl<'a> Ring<'a> {
         match newer.first() {
             Some(stamp) if is_before(stamp) => older.len() + newer.partition_point(is_before),
             _ => older.partition_point(is_before),
+        }
+    }
+
+    /// Returns the number of timestamps that have left a window of this length.
+    pub(crate) fn expired(self, period: Micros, now: Timestamp) -> usize {
+        let has_left = |stamp: &Timestamp| *stamp + period <= now;
+        match (self.get(0), self.newest(0)) {
+            // Mostly none of them has left, or all have.
+            (Some(oldest), _) if !has_left(&oldest) => 0,
+            (_, Some(newest)) if has_left(&newest) => self.len(),
+            _ => self.partition_point(has_left),
         }
     }
 

@@ -1,11 +1,7 @@
 -- Leases of a token bucket. Its policy leaves out the tokens that are refilled during a lease, and a bucket
 -- of another policy that has no lease leaves them out at each lease. The room of the tokens that others have
 -- on lease is not filled either, in any bucket: the level and all tokens on lease are then at most a full
--- bucket, and by any later time what was refilled since.
-
-local function allowed_in(_, length)
-  return length
-end
+-- bucket, and by any later time what was refilled since. It needs the functions of `token_bucket.lua`.
 
 -- Returns the state without what was filled into the room of so many tokens, and the microseconds until it
 -- is full.

@@ -6,8 +6,14 @@
 -- now                microsecond of the decision
 -- returned, grant    of an exchange of leases: the lease that is given back; and grant(free) -> units, ends: the
 --                    units to take of those that are free, and the end of their lease; nil to take none
+--
+-- It needs the functions of `weighted_window_log.lua` and `weighted_window_general.lua`.
 
 local log, ARGV, now, returned, grant = ...
+local PEEK, TAKE, SETTLE, ADVANCE, PAUSE, TURNS = '0', '1', '2', '3', '4', '5'
+local COUNT_REJECTED, REPEATED, NAMED = '1', '2', '4'
+local MOST_UNITS, MOST_ENTRIES, CROWDED, PARTS, MOST_ROUNDS = 99999999, 100000, 90000, 4096, 8
+local call, NOBODY, HEADER, AT_ONCE = redis.call, 90000000000, '-9007199254740992', 500
 local op, mode, cost, is_leased = ARGV[1], ARGV[3], tonumber(ARGV[2]), grant ~= nil
 
 -- Returns a reply without a verdict, after the number of its call.

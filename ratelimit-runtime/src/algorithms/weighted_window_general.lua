@@ -1,6 +1,11 @@
 -- What changes a log beside the decision of a call, by the functions of `weighted_window_log.lua`. An operation takes
 -- the state that `open` has returned and the script's ARGV, and returns the reply without the number of its call.
 
+local call, NAMED, JOINED = redis.call, '4', '5'
+
+-- Entries that are read, and that are changed, in less than a millisecond.
+local LOOKED_AT, AT_ONCE = 4096, 500
+
 -- Settles a call: replaces its units.
 local function settle(state, ARGV)
   local log, birth, now, count, cut, others = state.log, state.birth, state.now, state.count, state.cut, state.others

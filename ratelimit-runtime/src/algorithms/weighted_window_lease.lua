@@ -1,5 +1,7 @@
 -- exchange(ARGV, lease) -> the reply to a request for a lease
 --
+-- ARGV, lease   as in `lease.lua`, of which it needs the functions, and `general` in `weighted_window_decide.lua`
+--
 -- Leases of a weighted window. The entry of a lease counts as if all units were used at the lease's end: windows
 -- are then exact, however late they are used.
 

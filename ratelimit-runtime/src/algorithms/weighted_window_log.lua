@@ -1,21 +1,15 @@
--- The state of a log, its functions, and the constants of the general way. `open(log, ARGV, now)` returns the
--- state, which most others take as their first argument. `call`, `member`, `units_of`, `lasting` and the bounds
--- that are not here come from `weighted_window_straight.lua`.
+-- The state of a log, and its functions. `open(log, ARGV, now)` returns the state, which most others take as their
+-- first argument. They need `member`, `units_of` and `lasting` of `weighted_window_straight.lua`.
 
-local PEEK, TAKE, SETTLE, ADVANCE, PAUSE, TURNS = '0', '1', '2', '3', '4', '5'
-local COUNT_REJECTED, REPEATED, NAMED, JOINED = '1', '2', '4', '5'
-
-local MOST_ENTRIES, PARTS = 100000, 4096
-local NOBODY, NAMES, HEADER, MAX_OTHERS = 90000000000, 22499999900, '-9007199254740992', 8
+local call, SETTLE = redis.call, '2'
+local MOST_UNITS, CROWDED, NAMES, HEADER, MAX_OTHERS = 99999999, 90000, 22499999900, '-9007199254740992', 8
 
 -- Reading this many entries takes less than a millisecond. A refusal that has read some keeps what
 -- they add up to.
-local LOOKED_AT, AT_ONCE, KEPT, MOST_ROUNDS = 4096, 500, 64, 8
+local LOOKED_AT, KEPT = 4096, 64
 
 -- The members of the header, by what they are in the state.
 local FIELDS = { g = 'birth', ['>'] = 'last_turn', ['<'] = 'promised', p = 'pause', l = 'lease_end' }
-
-local unpack = unpack or table.unpack
 
 -- Returns the member that keeps the id of the entry of a request id.
 local function named_entry(request_id, id)

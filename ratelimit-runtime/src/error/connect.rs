@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use super::OneLine;
+use super::{Fault, OneLine};
 
 /// The error of a limiter that could not be built.
 ///
@@ -11,56 +11,25 @@ use super::OneLine;
 pub struct ConnectError {
     /// The origin of the faulty setting, such as an environment variable.
     pub(crate) origin: &'static str,
-    pub(crate) cause: ConnectFault,
-}
-
-#[derive(Debug)]
-pub(crate) enum ConnectFault {
-    UnknownScheme(String),
-    Malformed(String),
-    Unreachable {
-        addresses: String,
-        cause: String,
-    },
-    NotUnicode,
-    /// The setting cannot be applied, for this reason.
-    Refused(String),
+    pub(crate) fault: Fault,
 }
 
 /// The schemes of a store's URL, for messages.
 pub(crate) const SCHEMES: &str =
     "memory://, redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://";
 
-impl ConnectFault {
-    pub(crate) fn malformed(why: impl Into<String>) -> Self {
-        Self::Malformed(why.into())
+impl Fault {
+    /// The URL of a store cannot be read.
+    pub(crate) fn malformed_url(why: impl fmt::Display) -> Self {
+        Self::new(format!(
+            "malformed URL ({why}); write for example redis://127.0.0.1:6379, the schemes are {SCHEMES}"
+        ))
     }
 }
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.origin, OneLine(&self.cause))
-    }
-}
-
-impl fmt::Display for ConnectFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownScheme(scheme) => {
-                write!(f, ": unknown scheme `{scheme}`; the schemes are {SCHEMES}")
-            }
-            Self::Malformed(why) => {
-                write!(
-                    f,
-                    ": malformed URL ({why}); write for example redis://127.0.0.1:6379, the schemes are {SCHEMES}"
-                )
-            }
-            Self::Unreachable { addresses, cause } => {
-                write!(f, ": cannot connect to {addresses}: {cause}")
-            }
-            Self::NotUnicode => f.write_str(": not valid UTF-8"),
-            Self::Refused(why) => write!(f, ": {why}"),
-        }
+        write!(f, "{}: {}", self.origin, OneLine(&self.fault))
     }
 }
 

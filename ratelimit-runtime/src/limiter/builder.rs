@@ -24,9 +24,9 @@ use super::{
 };
 use crate::{
     decision::{LimiterId, Settler},
-    error::{ConnectError, ConnectFault},
+    error::{ConnectError, Fault},
     memory::MemoryStore,
-    overrides::Overrides,
+    overrides::{Overrides, Shown},
     redis::{ConnectOptions, RedisBackend, RedisOptions},
     request::OnStoreError,
 };
@@ -68,9 +68,7 @@ const URL_ARGUMENT: &str = "rate limit store URL";
 #[must_use = "a builder does nothing until `in_memory`, `connect` or the like builds the limiter"]
 pub struct LimiterBuilder {
     prefix: Option<Box<str>>,
-    secret: Option<Box<str>>,
-    shows_callers: bool,
-    version: Option<Box<str>>,
+    shown: Shown,
     settings: RedisOptions,
     connection: ConnectOptions,
     is_instrumented: bool,
@@ -85,9 +83,7 @@ impl LimiterBuilder {
     pub(super) fn new() -> Self {
         Self {
             prefix: None,
-            secret: None,
-            shows_callers: false,
-            version: None,
+            shown: Shown::default(),
             settings: RedisOptions {
                 deadline: Duration::from_millis(100),
                 on_store_error: OnStoreError::default(),
@@ -255,9 +251,9 @@ impl LimiterBuilder {
     ///
     /// [`ConnectError`] if the URL is malformed or its scheme unknown.
     pub fn connect_lazy(self, url: &str) -> Result<Limiter, ConnectError> {
-        let failed = |cause| ConnectError { origin: URL_ARGUMENT, cause };
+        let failed = |fault| ConnectError { origin: URL_ARGUMENT, fault };
         let store = self.open(url).map_err(failed)?;
-        Ok(self.build_following(store))
+        Ok(self.start_following(store).0)
     }
 
     /// Builds a limiter on a connection of your own, of version 1 of the `redis` crate. All clones
@@ -306,7 +302,7 @@ impl LimiterBuilder {
 
     /// Opens the store that a URL from `origin` names, and waits until it is connected.
     async fn connect_store(&self, url: &str, origin: &'static str) -> Result<Store, ConnectError> {
-        let failed = |cause| ConnectError { origin, cause };
+        let failed = |fault| ConnectError { origin, fault };
         let store = self.open(url).map_err(failed)?;
         if let Store::Redis(redis) = &store {
             redis.connected().await.map_err(failed)?;
@@ -315,14 +311,14 @@ impl LimiterBuilder {
     }
 
     /// Opens the store that a URL names: this process's memory, or Redis, which connects in the background.
-    fn open(&self, url: &str) -> Result<Store, ConnectFault> {
+    fn open(&self, url: &str) -> Result<Store, Fault> {
         match url.strip_prefix("memory://") {
             None => {
                 let redis = RedisBackend::open(url, &self.connection, self.settings)?;
                 Ok(Store::Redis(Arc::new(redis)))
             }
             Some("") => Ok(self.memory()),
-            Some(_) => Err(ConnectFault::malformed("nothing may follow memory://")),
+            Some(_) => Err(Fault::malformed_url("nothing may follow memory://")),
         }
     }
 
@@ -341,11 +337,8 @@ impl LimiterBuilder {
         let backend = Backend::new(store, prefix, self.settings.on_store_error);
         let overrides = match backend.redis() {
             #[cfg(feature = "overrides")]
-            Some(redis) => {
-                let (secret, version) = (self.secret.clone(), self.version.clone());
-                Overrides::on_redis(redis, backend.prefix(), secret, version, self.shows_callers)
-            }
-            _ => Overrides::none(self.secret.clone()),
+            Some(redis) => Overrides::on_redis(redis, backend.prefix(), self.shown),
+            _ => Overrides::none(self.shown),
         };
         let queues = Queues::new(backend.redis().is_some(), self.max_line);
         let inner = Arc::new(Inner {
@@ -353,9 +346,6 @@ impl LimiterBuilder {
             backend,
             overrides,
             notices: Notices::default(),
-            secret: self.secret,
-            shows_callers: self.shows_callers,
-            version: self.version,
             is_instrumented: self.is_instrumented,
             queues,
             max_pause: self.max_pause,

@@ -84,7 +84,7 @@ impl<'a> Check<'a> {
     /// Sets the units that the call takes, all or none; 1 by default. A call of 0 units is admitted
     /// and takes nothing.
     pub fn cost(mut self, cost: u32) -> Self {
-        self.options.set_cost(cost);
+        self.options.cost(cost);
         self
     }
 
@@ -98,7 +98,7 @@ impl<'a> Check<'a> {
     /// Take ids from the program, never from the client. A client that chooses the id, as in a
     /// header `idempotency-key`, repeats one id and is charged for one call.
     pub fn request_id(mut self, id: impl fmt::Display) -> Self {
-        self.options.set_id(&id);
+        self.options.request_id(&id);
         self
     }
 
@@ -159,7 +159,7 @@ impl<'a> Check<'a> {
     /// - **A process has no processor time.** Its calls pass late, so a remote may see more calls than the
     ///   threshold within a period.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.options.set_max_wait(max_wait);
+        self.options.max_wait(max_wait);
         self
     }
 
@@ -190,7 +190,7 @@ impl<'a> Check<'a> {
     /// # }
     /// ```
     pub fn leave(mut self, percent: u32) -> Self {
-        self.options.set_leave(percent);
+        self.options.leave(percent);
         self
     }
 
@@ -205,14 +205,14 @@ impl<'a> Check<'a> {
     ///
     /// The policy has one tier; otherwise the check fails with [`InvalidPolicy`](crate::InvalidPolicy).
     pub fn warn_at(mut self, percent: u32) -> Self {
-        self.options.set_warn_at(percent);
+        self.options.warn_at(percent);
         self
     }
 
     /// Sets the answer for a call that the store cannot decide in time or has no room for; by
     /// default the limiter's own [setting](crate::LimiterBuilder::on_store_error).
     pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
-        self.options.on_store_error = Some(on_store_error);
+        self.options.on_store_error(on_store_error);
         self
     }
 

@@ -1,10 +1,13 @@
 //! Overrides in environment variables.
 
-use std::env::{self, VarError};
+use std::{
+    borrow::Cow,
+    env::{self, VarError},
+};
 
 use super::Limiter;
 use crate::{
-    error::{ConnectError, ConnectFault},
+    error::{ConnectError, Fault},
     overrides::{Enforcement, Layer, OverrideSource},
 };
 
@@ -23,9 +26,7 @@ pub(super) fn variable(name: &'static str) -> Result<Option<String>, ConnectErro
         Ok(value) if value.trim().is_empty() => Ok(None),
         Ok(value) => Ok(Some(value)),
         Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => {
-            Err(ConnectError { origin: name, cause: ConnectFault::NotUnicode })
-        }
+        Err(VarError::NotUnicode(_)) => Err(refused(name, "not valid UTF-8")),
     }
 }
 
@@ -47,8 +48,8 @@ pub(super) fn override_limits(limiter: &Limiter) -> Result<(), ConnectError> {
     Ok(())
 }
 
-fn refused(origin: &'static str, why: impl Into<String>) -> ConnectError {
-    ConnectError { origin, cause: ConnectFault::Refused(why.into()) }
+fn refused(origin: &'static str, why: impl Into<Cow<'static, str>>) -> ConnectError {
+    ConnectError { origin, fault: Fault::new(why) }
 }
 
 #[cfg(feature = "overrides")]

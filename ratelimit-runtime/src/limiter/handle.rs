@@ -44,12 +44,6 @@ pub(super) struct Inner {
     pub(super) queues: Queues,
     pub(super) max_pause: Duration,
     pub(super) on_warning: Option<OnWarning>,
-    /// The secret of the callers' digests in events; without it there are none.
-    pub(super) secret: Option<Box<str>>,
-    /// `true` if operators see callers' names.
-    pub(super) shows_callers: bool,
-    /// The version of the program, for operators.
-    pub(super) version: Option<Box<str>>,
     /// `false` if nothing of this limiter is recorded.
     pub(super) is_instrumented: bool,
 }
@@ -76,7 +70,7 @@ impl Limiter {
     /// Returns the [version](crate::LimiterBuilder::version) of the program, if one is set.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
-        self.inner.version.as_deref()
+        self.overrides().shown().version.as_deref()
     }
 
     /// Records a call without a caller: it is counted for [`Caller::shared`].
@@ -92,7 +86,7 @@ impl Limiter {
 
     /// Returns the digest of a caller for events.
     pub(super) fn caller_digest(&self, caller: &Caller) -> Option<String> {
-        let secret = self.inner.secret.as_ref()?;
+        let secret = self.overrides().shown().secret.as_ref()?;
         Some(key::caller_digest(secret, caller.parts()))
     }
 }

@@ -21,9 +21,9 @@ pub(crate) struct OwnedCall {
     pub(crate) options: Options,
 }
 
-/// The options of a check that are plain values.
+/// The options of a check that are plain values. Generated code sets them by the methods.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
+pub struct Options {
     pub(crate) cost: u32,
     pub(crate) id: Option<u64>,
     /// The share of each tier that is left after the call, in percent.
@@ -53,28 +53,46 @@ impl Options {
         self.is_plain &= declared == Enforcement::On;
     }
 
-    pub(crate) fn set_cost(&mut self, cost: u32) {
+    /// Sets the units that the call takes.
+    pub fn cost(&mut self, cost: u32) {
         self.cost = cost;
+        self.is_validated = false;
     }
 
-    pub(crate) fn set_id(&mut self, id: &impl fmt::Display) {
+    /// Sets the id under which the call is charged once.
+    pub fn request_id(&mut self, id: &impl fmt::Display) {
         self.id = Some(key::hash_request_id(id));
         self.is_plain = false;
     }
 
-    pub(crate) fn set_leave(&mut self, percent: u32) {
+    /// Sets the share that the call leaves, in percent.
+    pub fn leave(&mut self, percent: u32) {
         self.leave = u8::try_from(percent).map_or(100, |percent| percent.min(100));
         self.is_plain &= percent == 0;
+        self.is_validated = false;
     }
 
-    pub(crate) fn set_warn_at(&mut self, percent: u32) {
+    /// Sets the used share of the quota at which the limiter warns, in percent.
+    pub fn warn_at(&mut self, percent: u32) {
         self.warn_at = u8::try_from(percent).unwrap_or(u8::MAX);
         self.is_plain &= percent == 0;
+        self.is_validated = false;
     }
 
-    pub(crate) fn set_max_wait(&mut self, max_wait: Duration) {
+    /// Marks the policy as one that no compiler has validated.
+    pub fn unvalidated(&mut self) {
+        self.is_validated = false;
+    }
+
+    /// Sets how long the call waits for room.
+    pub fn max_wait(&mut self, max_wait: Duration) {
         self.max_wait = max_wait;
         self.is_plain = false;
+    }
+
+    /// Sets the answer if the store cannot decide.
+    pub fn on_store_error(&mut self, on_store_error: OnStoreError) {
+        self.on_store_error = Some(on_store_error);
     }
 }
 

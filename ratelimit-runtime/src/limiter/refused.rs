@@ -113,7 +113,7 @@ impl Limiter {
     pub fn refused_callers(&self, limit: &str, window: TimeWindow) -> Vec<RefusedCaller> {
         let counted = telemetry::refused_within(limit, window);
         let named = counted.into_iter().map(|(caller, count)| {
-            let is_shown = self.inner.shows_callers;
+            let is_shown = self.overrides().shown().callers;
             let name = if is_shown { Some(caller.text()) } else { self.caller_digest(&caller) };
             RefusedCaller { caller, is_shown, name, count }
         });

@@ -14,30 +14,26 @@ use crate::{
 /// A limit for [`Limiter::usage`]: the name of an annotated function's limit, its entry in the registry, or
 /// a policy.
 #[derive(Clone, Copy, Debug)]
-pub struct LimitRef<'a>(Named<'a>);
+pub struct LimitRef<'a>(Result<Declared, &'a str>);
 
-#[derive(Clone, Copy, Debug)]
-enum Named<'a> {
-    Name(&'a str),
-    Registered(&'a RegisteredPolicy),
-    Policy(&'a Policy),
-}
+/// A declared policy, and the expressions of its values that are known only at a call.
+type Declared = (Policy, &'static [&'static str]);
 
 impl<'a> From<&'a str> for LimitRef<'a> {
     fn from(name: &'a str) -> Self {
-        Self(Named::Name(name))
+        Self(Err(name))
     }
 }
 
 impl<'a> From<&'a RegisteredPolicy> for LimitRef<'a> {
     fn from(limit: &'a RegisteredPolicy) -> Self {
-        Self(Named::Registered(limit))
+        Self(Ok((*limit.declared(), limit.dynamic_args())))
     }
 }
 
 impl<'a> From<&'a Policy> for LimitRef<'a> {
     fn from(policy: &'a Policy) -> Self {
-        Self(Named::Policy(policy))
+        Self(Ok((*policy, &[])))
     }
 }
 
@@ -52,20 +48,16 @@ impl LimitRef<'_> {
         }
     }
 
-    /// Returns the declared policy, and the expressions of its values that are known only at a call.
-    fn declared(self) -> Result<(Policy, &'static [&'static str]), UsageError> {
+    fn declared(self) -> Result<Declared, UsageError> {
         let name = match self.0 {
-            Named::Policy(policy) => return Ok((*policy, &[])),
-            Named::Registered(limit) => return Ok((*limit.declared(), limit.dynamic_args())),
-            Named::Name(name) => name,
+            Ok(declared) => return Ok(declared),
+            Err(name) => name,
         };
         let mut found = registry::policies();
         found.retain(|limit| limit.is_named(name));
         found.dedup_by_key(|limit| limit.name());
         Err(match &found[..] {
-            [limit, ..] if limit.name() == name => {
-                return Ok((*limit.declared(), limit.dynamic_args()));
-            }
+            [limit, ..] if limit.name() == name => return LimitRef::from(limit).declared(),
             [plan, ..] => UsageError::HasPlans {
                 limit: plan.declared().name(),
                 plans: found.iter().map(RegisteredPolicy::name).collect(),

@@ -7,7 +7,7 @@ use ratelimit_core::Algorithm;
 
 use crate::{
     callsite::Callsite,
-    policy::{Plans, Policy},
+    policy::{Plans, Policy, plans::is_same_text},
 };
 
 /// Asserts that calls under the policy ask the store, as an argument needs.
@@ -87,13 +87,8 @@ pub fn plan_of(callsite: &Callsite, plan: &impl Display) -> Policy {
 /// If the names are equal.
 #[track_caller]
 pub const fn names_apart(one: &str, other: &str) {
-    let (one, other) = (one.as_bytes(), other.as_bytes());
-    let mut same = 0;
-    while same < one.len() && same < other.len() && one[same] == other[same] {
-        same += 1;
-    }
     assert!(
-        same < one.len() || same < other.len(),
+        !is_same_text(one, other),
         "two limits of one function have one name, and would disturb each other"
     );
 }

@@ -55,7 +55,8 @@ impl Identities {
             None => [random(), random()],
             Some(secret) => {
                 let digest = Sha256::new().chain_update("tag").chain_update(&**secret).finalize();
-                [0, 8].map(|at| word(&digest[at..]))
+                let (words, _) = digest.as_chunks();
+                [words[0], words[1]].map(u64::from_be_bytes)
             }
         };
         Self { keys, secret, ahead: AtomicI64::default() }
@@ -213,8 +214,4 @@ impl CallerTable {
 /// Returns a number that no other process has.
 pub(super) fn random() -> u64 {
     RandomState::new().hash_one(0)
-}
-
-fn word(bytes: &[u8]) -> u64 {
-    bytes[..8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }

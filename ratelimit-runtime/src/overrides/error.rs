@@ -1,11 +1,8 @@
 //! Errors of overrides.
 
-use std::{borrow::Cow, error::Error, fmt};
+use std::{error::Error, fmt};
 
-use crate::error::OneLine;
-#[cfg(feature = "overrides")]
-use crate::error::UnavailableReason;
-use ratelimit_core::PolicyFault;
+use crate::error::{Fault, OneLine};
 
 /// The error of an override that was not applied. Overrides of the same file or change are not
 /// applied either; earlier ones stay in effect.
@@ -23,29 +20,6 @@ pub struct OverrideError {
 impl From<Fault> for OverrideError {
     fn from(fault: Fault) -> Self {
         Self { origin: None, limit: None, fault }
-    }
-}
-
-/// The reason of an [`OverrideError`], in words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault(Cow<'static, str>);
-
-impl Fault {
-    pub(crate) fn new(why: impl Into<Cow<'static, str>>) -> Self {
-        Self(why.into())
-    }
-
-    /// Redis did not answer.
-    #[cfg(feature = "overrides")]
-    pub(super) fn unavailable(reason: UnavailableReason) -> Self {
-        Self::new(format!("no answer from Redis: {reason}"))
-    }
-}
-
-/// The overridden policy breaks a rule.
-impl From<PolicyFault> for Fault {
-    fn from(fault: PolicyFault) -> Self {
-        Self::new(fault.to_string())
     }
 }
 
@@ -76,12 +50,6 @@ impl fmt::Display for OverrideError {
             write!(f, "invalid override of rate limit `{}`: ", OneLine(limit))?;
         }
         OneLine(&self.fault).fmt(f)
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

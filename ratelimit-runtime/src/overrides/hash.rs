@@ -24,7 +24,7 @@ use self::{
 };
 use super::{
     Enforcement, Fault, Override, OverrideError, OverrideProblem, OverrideSource, Overrides,
-    Shared, callers::random, fleet::STARTED, layer::ALL_LIMITS,
+    Shared, Shown, callers::random, fleet::STARTED, layer::ALL_LIMITS,
 };
 use crate::{
     error::UnavailableReason,
@@ -44,10 +44,6 @@ pub(super) struct FleetHashes {
     limits: FleetHash,
     callers: FleetHash,
     status: RedisHash,
-    /// The version of the program, for the status.
-    version: Option<Box<str>>,
-    /// `true` if the status names callers.
-    shows_callers: bool,
     is_followed: AtomicBool,
 }
 
@@ -161,24 +157,16 @@ impl FleetHash {
 
 impl Overrides {
     /// Returns a handle without overrides, for keys on this Redis that start with `prefix`.
-    pub(crate) fn on_redis(
-        backend: &RedisBackend,
-        prefix: &str,
-        secret: Option<Box<str>>,
-        version: Option<Box<str>>,
-        shows_callers: bool,
-    ) -> Self {
+    pub(crate) fn on_redis(backend: &RedisBackend, prefix: &str, shown: Shown) -> Self {
         LazyLock::force(&STARTED);
         let hash = |kind, key| FleetHash::new(kind, format!("{prefix}{key}"), backend);
         let hashes = FleetHashes {
             limits: hash(HashKind::Limits, LIMITS_KEY),
             callers: hash(HashKind::Callers, CALLERS_KEY),
             status: backend.hash(&format!("{prefix}{STATUS_KEY}")),
-            version,
-            shows_callers,
             is_followed: AtomicBool::new(false),
         };
-        Self::of(&Arc::new(Shared { hashes: Some(hashes), ..Shared::new(secret) }))
+        Self::of(&Arc::new(Shared { hashes: Some(hashes), ..Shared::new(shown) }))
     }
 
     /// Applies the overrides in a hash on the limiter's Redis and follows it. A write by any process

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 use hashbrown::HashTable;
 
 use super::{
-    Enforcement, Layer, Override, OverrideSource,
+    Enforcement, Layer, Override, OverrideSource, Overrides,
     applied::{AppliedOverride, PLANS},
     callers::{CallerTable, Identities},
     candidate::Candidate,
@@ -132,28 +132,9 @@ impl Snapshot {
         &self.layers[source as usize]
     }
 
-    /// Returns the global enforcement.
-    pub(super) fn enforcement(&self) -> Option<(Enforcement, OverrideSource)> {
-        self.global
-    }
-
-    pub(super) fn list(&self) -> BTreeMap<String, Override> {
-        self.limits.iter().map(|limit| (limit.name.clone(), limit.merged.what().clone())).collect()
-    }
-
     /// Returns the candidates by the names of their limits.
     pub(super) fn candidates(&self) -> impl Iterator<Item = (&str, &Candidate)> {
         self.limits.iter().filter_map(|limit| Some((&*limit.name, &**limit.candidate.as_ref()?)))
-    }
-
-    pub(super) fn get(&self, name: &str) -> Option<&Override> {
-        self.find(PolicyName::hash_of(name), name).map(|limit| limit.merged.what())
-    }
-
-    pub(super) fn by_source(&self, name: &str) -> Vec<(OverrideSource, Override)> {
-        let sources = OverrideSource::ALL.into_iter().rev();
-        let found = |source| Some((source, self.layer(source).get(name, None)?.clone()));
-        sources.filter_map(found).collect()
     }
 
     /// Returns the policy, the enforcement or the answer of a call. The caller's overrides come before the
@@ -209,6 +190,59 @@ impl Snapshot {
             return None;
         }
         self.limits.find(hash, |limit| limit.name == name)
+    }
+}
+
+impl Overrides {
+    /// Returns the global enforcement and its source.
+    #[must_use]
+    pub fn enforcement(&self) -> Option<(Enforcement, OverrideSource)> {
+        self.current().global
+    }
+
+    /// Returns the overrides by the limits' names, each merged from all sources as by
+    /// [`get`](Self::get).
+    #[must_use]
+    pub fn list(&self) -> BTreeMap<String, Override> {
+        let snapshot = self.current();
+        let limits = snapshot.limits.iter();
+        limits.map(|limit| (limit.name.clone(), limit.merged.what().clone())).collect()
+    }
+
+    /// Returns the override of a limit, merged from all sources: its numbers may be from one source
+    /// and its enforcement from another.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Override> {
+        let snapshot = self.current();
+        snapshot.find(PolicyName::hash_of(name), name).map(|limit| limit.merged.what().clone())
+    }
+
+    /// Returns the override of a limit in each source that has one, the highest source first. The name `*` is
+    /// that of all limits.
+    ///
+    /// ```
+    /// use ratelimit_runtime::{Limiter, Override, OverrideSource};
+    ///
+    /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+    /// let limiter = Limiter::in_memory();
+    /// limiter.overrides().set("search", Override::new().threshold(50))?;
+    /// let sources = limiter.overrides().by_source("search");
+    /// assert_eq!(sources, [(OverrideSource::Program, Override::new().threshold(50))]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn by_source(&self, name: &str) -> Vec<(OverrideSource, Override)> {
+        let snapshot = self.current();
+        let sources = OverrideSource::ALL.into_iter().rev();
+        let found = |source| Some((source, snapshot.layer(source).get(name, None)?.clone()));
+        sources.filter_map(found).collect()
+    }
+
+    /// Returns the highest source that overrides this limit.
+    #[must_use]
+    pub fn source(&self, name: &str) -> Option<OverrideSource> {
+        self.by_source(name).first().map(|(source, _)| *source)
     }
 }
 

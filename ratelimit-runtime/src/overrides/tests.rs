@@ -43,7 +43,7 @@ fn of_equal_bits() -> [Policy; 2] {
 
 #[test]
 fn limits_that_the_filter_cannot_tell_apart_are_overridden_each_for_itself() {
-    let (overrides, [first, second]) = (Overrides::none(None), of_equal_bits());
+    let (overrides, [first, second]) = (Overrides::none(Shown::default()), of_equal_bits());
     let thresholds = || [&first, &second].map(|policy| threshold(&overrides, policy));
     set(&overrides, &first, 7);
     assert_eq!(thresholds(), [7, 1]);
@@ -57,7 +57,7 @@ fn limits_that_the_filter_cannot_tell_apart_are_overridden_each_for_itself() {
 
 #[test]
 fn a_global_enforcement_reaches_every_limit_until_it_is_removed() {
-    let (overrides, policies) = (Overrides::none(None), policies(2_000));
+    let (overrides, policies) = (Overrides::none(Shown::default()), policies(2_000));
     let is_dry_run = |policy: &Policy| {
         overrides.effective(policy, &Caller::shared(), Enforcement::On).is_dry_run()
     };
@@ -71,7 +71,8 @@ fn a_global_enforcement_reaches_every_limit_until_it_is_removed() {
 
 #[test]
 fn an_override_applies_to_every_call_that_starts_after_it_was_set() {
-    let (overrides, policies, done) = (Overrides::none(None), policies(300), AtomicUsize::new(0));
+    let (overrides, policies, done) =
+        (Overrides::none(Shown::default()), policies(300), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
             for (number, policy) in policies.iter().enumerate() {
@@ -91,7 +92,7 @@ fn an_override_applies_to_every_call_that_starts_after_it_was_set() {
 
 #[test]
 fn changes_of_one_thread_are_not_undone_by_those_of_another() {
-    let (overrides, policies) = (Overrides::none(None), of_equal_bits());
+    let (overrides, policies) = (Overrides::none(Shown::default()), of_equal_bits());
     thread::scope(|scope| {
         for policy in &policies {
             scope.spawn(|| {
@@ -129,7 +130,7 @@ fn calls_in_flight_are_changed_where_they_are_declared() {
         "invalid override of rate limit `upload`: the limit has no window; give `tiers`, or \
          `concurrency` alone"
     );
-    let overrides = Overrides::none(None);
+    let overrides = Overrides::none(Shown::default());
     overrides.set("unknown", nine).unwrap();
     assert!(overrides.set("unknown", Override::new().concurrency(0)).is_err());
 }
@@ -137,7 +138,7 @@ fn calls_in_flight_are_changed_where_they_are_declared() {
 /// Every assignment of no override, an enforcement and a number to these places, the highest first, in these
 /// sources, the highest first. A caller's place has its highest source alone; all others are merged.
 fn assert_precedence(policy: &Policy, places: &[(&str, Option<&str>)], sources: &[OverrideSource]) {
-    let (overrides, alice) = (Overrides::none(None), Caller::from("alice"));
+    let (overrides, alice) = (Overrides::none(Shown::default()), Caller::from("alice"));
     let slots: Vec<_> = places
         .iter()
         .flat_map(|place| sources.iter().map(move |source| (*place, *source)))

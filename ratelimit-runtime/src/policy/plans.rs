@@ -225,7 +225,7 @@ const fn is_same_length(one: Option<Micros>, other: Option<Micros>) -> bool {
     }
 }
 
-const fn is_same_text(one: &str, other: &str) -> bool {
+pub(crate) const fn is_same_text(one: &str, other: &str) -> bool {
     let (one, other) = (one.as_bytes(), other.as_bytes());
     let mut index = 0;
     while index < one.len() && index < other.len() && one[index] == other[index] {

@@ -20,7 +20,7 @@ use super::{
     target::{Kind, Target},
 };
 use crate::{
-    error::{ConnectFault, ServerStatus, UnavailableReason},
+    error::{Fault, ServerStatus, UnavailableReason},
     key::Key,
     request::{Outcome, PermitRequest, Request},
     telemetry,
@@ -49,7 +49,7 @@ pub(crate) struct Unanswered {
 
 impl RedisClient {
     /// Connects in the background.
-    pub(super) fn open(url: &str, options: &ConnectOptions) -> Result<Self, ConnectFault> {
+    pub(super) fn open(url: &str, options: &ConnectOptions) -> Result<Self, Fault> {
         let target = Target::parse(url, &options.at_home())?;
         if matches!(target.kind, Kind::Cluster) {
             return Ok(Self::Cluster(Cluster::new(target)));
@@ -60,12 +60,12 @@ impl RedisClient {
     }
 
     /// Waits for the end of the first attempt to connect.
-    pub(super) async fn connected(&self) -> Result<(), ConnectFault> {
+    pub(super) async fn connected(&self) -> Result<(), Fault> {
         let (connected, addresses) = match self {
             Self::Single(node) => (node.connected().await, node.name().to_owned()),
             Self::Cluster(cluster) => (cluster.connected().await, cluster.addresses()),
         };
-        connected.map_err(|cause| ConnectFault::Unreachable { addresses, cause })
+        connected.map_err(|cause| Fault::new(format!("cannot connect to {addresses}: {cause}")))
     }
 
     /// Returns the status of the known servers.

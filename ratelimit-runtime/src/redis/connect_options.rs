@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use super::{background::Home, credentials::CredentialsProvider, tls::Tls};
-use crate::error::ConnectFault;
+use crate::error::Fault;
 
 /// The settings of connections, beside those in the URL.
 #[derive(Clone, Default)]
@@ -47,12 +47,12 @@ impl ConnectOptions {
     }
 
     /// Refuses settings that do not fit each other, or a URL of this transport.
-    pub(super) fn check(&self, transport: &str) -> Result<(), ConnectFault> {
+    pub(super) fn check(&self, transport: &str) -> Result<(), Fault> {
         self.tls.check(transport)?;
         if !self.client_name().bytes().all(|byte| byte.is_ascii_graphic()) {
             let why = "the client name may only have letters, digits and punctuation of ASCII; \
                        write for example client_name=shop-api";
-            return Err(ConnectFault::Refused(why.to_owned()));
+            return Err(Fault::new(why));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 pub(crate) use self::options::{Content, HashContent, OnDelivery, RedisOptions};
 use crate::{
     decision::Permit,
-    error::{ConnectFault, ServerStatus, UnavailableReason},
+    error::{Fault, ServerStatus, UnavailableReason},
     key::{Key, KeyRef},
     memory::Clock,
     policy::Policy,
@@ -53,7 +53,7 @@ without_value! {
     fn settle_here(KeyRef<'_>, Settle, DecidedBy) -> bool;
     fn post(Key, Content) -> ();
     fn hash(&str) -> RedisHash;
-    async fn connected() -> Result<(), ConnectFault>;
+    async fn connected() -> Result<(), Fault>;
     async fn decide(&Key, Request<'_>, Instant, OnStoreError)
         -> (Replied<Outcome>, Option<Arc<dyn Permit>>);
     async fn usage(&Key, &Policy) -> Replied<(Vec<Outcome>, u32)>;
@@ -75,10 +75,10 @@ without_value! {
 }
 
 impl RedisBackend {
-    pub(crate) fn open(_: &str, _: &ConnectOptions, _: RedisOptions) -> Result<Self, ConnectFault> {
+    pub(crate) fn open(_: &str, _: &ConnectOptions, _: RedisOptions) -> Result<Self, Fault> {
         let why = "only memory:// is supported: this program is built without the feature `redis` of \
                    `ratelimit-runtime`";
-        Err(ConnectFault::Refused(why.to_owned()))
+        Err(Fault::new(why))
     }
 }
 

@@ -71,32 +71,32 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["8295ec0fb65477f76f5e0665de209a928e296e86", "a031be8095516fa113c1bed8a128e9e463d16233"],
+        ["f76b2898f5de6c0ca2777d9d3f371b952ff0aef6", "f05371ce35fd4c8b1b08420c752317d162fe52df"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["47e86be0b774bba00566cc21c122624975528abf", "2725e92fb36e4bc92aeaeea875e6ddab34301e57"],
+        ["8b8a4b270492e512d998a5da2dd7086a07a2d897", "83c79368a24800729c8ae38d3127e13f68b666b4"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["36616a458c2b6ca2237c699acfe5d6203bd8ceed", "928298cfdbcde31625dc0707b47e948c75cd96a3"],
+        ["2219eaab91aa3c9c493a0197c04708e9be20015b", "2d42c9f0e23fea2e60c06ac7d52e6a7e35595fb5"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["6894d3e1412f7a20aa2fc53dae4246158e266ec0", "d39b5704ff10f6b9b232a006b32be8f0cfa2863d"],
+        ["fb4a8442949dfe34801d5b8f287b52fcadc94df6", "d6f87253204fae33b1403959ac852bb823a61140"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["8b7c8134759a2416e870aa700e7ab9c59300217d", "b5351c409c77fa8b1e34d893131fa00798dd3e01"],
+        ["7e8b0007245430f1bfe2ace23d5c4925fe0b1cbc", "68035b749b5ecb4b5455246fc37e83d5069b731f"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["25ee09c06e6c3f3f79bdeb914e3e7566cacd7a20", "6b68e67cd6c0906f763cfbe547101f0bc6019c06"],
+        ["b4996796e2530f458a4a2d2b17dc8c8021afa481", "28e801154e9969907ff736a82c15f0029ea79520"],
         push_calendar_window,
     ),
 ];
@@ -145,21 +145,10 @@ enum Mode {
     CountRejected = 1,
     /// A log may have charged the call before, under the same id. It is not charged again.
     MayBeCharged = 2,
-    /// One unit of a log takes the script's straight way, if the log's state allows.
-    Straight = 3,
     /// A weighted log may have charged the call before, under the same request id.
     Named = 4,
     /// The settled call has joined an entry of a weighted log.
     Joined = 5,
-}
-
-/// Returns `true` if the request takes one unit from a log, with no id, wait or override.
-fn goes_straight(request: &Request<'_>) -> bool {
-    let Request { policy, written, op, cost, id, .. } = *request;
-    let is_log = policy.state() == StateKind::SlidingWindow;
-    let is_unit = matches!(op, Op::Take) && cost == 1 && id.is_none();
-    let is_plain = !policy.counts_rejected() && std::ptr::eq(policy, written);
-    is_log && is_unit && is_plain && policy.longest_period().get() % MILLISECOND == 0
 }
 
 /// One attempt at sending a call.
@@ -204,7 +193,6 @@ impl<'a> ScriptCall<'a> {
             Some(_) if state == StateKind::WeightedWindow => Mode::Named,
             Some(_) => Mode::MayBeCharged,
             None if policy.counts_rejected() => Mode::CountRejected,
-            None if goes_straight(&request) => Mode::Straight,
             None => Mode::Plain,
         };
         let new_id = || (op == ScriptOp::Take).then(next_id);
@@ -231,12 +219,6 @@ impl<'a> ScriptCall<'a> {
         self.request.policy.state().names_charges() && self.mode != Mode::CountRejected
     }
 
-    /// Returns `true` if the call may wait for its turn.
-    fn can_wait(&self) -> bool {
-        let has_line = self.request.policy.state() != StateKind::SlidingWindow;
-        has_line && self.op == ScriptOp::Take && self.request.max_wait > Micros::ZERO
-    }
-
     /// Builds the command of an attempt.
     pub(super) fn command(&self, attempt: Attempt) -> Command {
         let Self { script, key, request, gate, op, mode, echo, .. } = *self;
@@ -261,20 +243,17 @@ impl<'a> ScriptCall<'a> {
             None => command.arg(1).arg(key.as_bytes()),
             Some(gate) => gate.push(&mut command, key, policy, cost > 0),
         };
-        command.arg(op as u8);
-        if mode == Mode::Straight {
-            let keep = policy.longest_period().get() / MILLISECOND;
-            let capacity = keep << 17 | u64::from(policy.largest_threshold());
-            command.arg(-capacity.cast_signed()).arg(mode as u8);
-            command.arg(echo).arg(keep + 999);
+        let is_log = policy.state().is_log_of_units();
+        let keep = policy.longest_period().get().div_ceil(MILLISECOND);
+        let header = -(keep << 17 | u64::from(policy.largest_threshold())).cast_signed();
+        let mode = if is_log && mode == Mode::Plain { header } else { mode as i64 };
+        command.arg(op as u8).arg(cost).arg(mode).arg(echo);
+        if is_log {
+            command.arg(keep + 999);
+        } else if op == ScriptOp::Take && request.max_wait > Micros::ZERO {
+            command.arg(format!("{} {}", request.max_wait.get(), request.max_line));
         } else {
-            command.arg(cost).arg(mode as u8);
-            command.arg(echo);
-            if self.can_wait() {
-                command.arg(format!("{} {}", request.max_wait.get(), request.max_line));
-            } else {
-                command.arg(0);
-            }
+            command.arg(0);
         }
         command.arg(count);
         for policy in [policy].into_iter().chain(kept) {
@@ -325,24 +304,20 @@ impl<'a> ScriptCall<'a> {
         Some(Outcome { admitted, tier, remaining, more, mark, kind, ..refused })
     }
 
-    /// Returns the seven numbers of a reply. A short one lacks those that follow from the others.
+    /// Returns the seven numbers of a reply. A short one, of a log, lacks those that follow from the others.
     fn numbers<'r>(&self, reply: &'r [i64]) -> Option<([i64; 7], &'r [i64])> {
         if let Some((numbers, birth)) = reply.split_first_chunk() {
             return Some((*numbers, birth));
         }
-        let tier = |index: &[i64]| match *index {
-            [] => Some(0),
-            [tier] => Some(tier),
-            _ => None,
-        };
-        let longest = self.request.policy.longest_period().get().cast_signed();
+        let policy = self.request.policy;
+        let longest = policy.longest_period().get().cast_signed();
         let numbers = match *reply {
-            [1, remaining, wait, at, ref index @ ..] => {
-                [1, tier(index)?, remaining, wait, longest, 0, at]
-            }
-            [0, wait, reset, ref index @ ..] => [0, tier(index)?, 0, wait, reset, wait, 0],
+            [1, remaining, wait, at] => [1, 0, remaining, wait, longest, 0, at],
+            [1, remaining, wait, at, tier] => [1, tier, remaining, wait, longest, 0, at],
+            [0, wait, reset] => [0, 0, 0, wait, reset, wait, 0],
+            [0, wait, reset, tier] => [0, tier, 0, wait, reset, wait, 0],
             _ => return None,
         };
-        (self.mode == Mode::Straight).then_some((numbers, &[][..]))
+        policy.state().is_log_of_units().then_some((numbers, &[][..]))
     }
 }

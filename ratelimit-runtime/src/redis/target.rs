@@ -12,7 +12,7 @@ use self::{
     query::{CLIENT_NAME, Query},
 };
 use super::{connect_options::ConnectOptions, credentials::Credentials, failure::message};
-use crate::error::ConnectFault;
+use crate::error::Fault;
 
 /// The servers that a URL names, and the settings of connections to them.
 #[derive(Clone)]
@@ -40,7 +40,7 @@ pub(super) enum Kind {
 const SENTINEL_PORT: &str = ":26379";
 
 impl Target {
-    pub(super) fn parse(url: &str, options: &ConnectOptions) -> Result<Self, ConnectFault> {
+    pub(super) fn parse(url: &str, options: &ConnectOptions) -> Result<Self, Fault> {
         let url = UrlParts::cut(url)?;
         let query = Query::parse(&url)?;
         let mut options = options.clone();
@@ -64,19 +64,19 @@ impl Target {
                 server.extend(["/", database]);
             }
             let info = format!("{server}?{}", query.of_one_server()).into_connection_info();
-            info.map_err(|error| ConnectFault::malformed(message(&error)))
+            info.map_err(|error| Fault::malformed_url(message(&error)))
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
         let settings = servers[0].redis_settings();
         let has_login = settings.username().is_some() || settings.password().is_some();
         if options.credentials.is_some() && has_login {
             let why = "`credentials` are set, and the URL has a login as well; remove one of them";
-            return Err(ConnectFault::Refused(why.to_owned()));
+            return Err(Fault::new(why));
         }
         if matches!(kind, Kind::Sentinel { .. }) && options.has_addresses_of_nodes() {
             let why = "`address_map` and `tls_server_name` do not apply behind Sentinels; let them announce \
                        host names by `sentinel announce-hostnames yes`";
-            return Err(ConnectFault::Refused(why.to_owned()));
+            return Err(Fault::new(why));
         }
         let protocol = query.value("protocol").map(|_| settings.protocol());
         Ok(Self { kind, servers, protocol, options })
@@ -102,15 +102,15 @@ impl Kind {
         deployment: Deployment,
         path: &'a str,
         query: &Query<'_>,
-    ) -> Result<(Self, &'a str), ConnectFault> {
+    ) -> Result<(Self, &'a str), Fault> {
         match deployment {
             Deployment::Single => Ok((Self::Single, path)),
             Deployment::Cluster if ["", "0"].contains(&path) => Ok((Self::Cluster, "")),
-            Deployment::Cluster => Err(ConnectFault::malformed("a cluster has no databases but 0")),
+            Deployment::Cluster => Err(Fault::malformed_url("a cluster has no databases but 0")),
             Deployment::Sentinel => {
                 let (primary, database) = path.split_once('/').unwrap_or((path, ""));
                 if primary.is_empty() {
-                    return Err(ConnectFault::malformed(
+                    return Err(Fault::malformed_url(
                         "the name of the primary is missing: redis+sentinel://host:26379/mymaster",
                     ));
                 }

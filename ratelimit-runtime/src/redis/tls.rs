@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 
 #[cfg(feature = "tls")]
 use super::stream::{BoxedStream, EagerSocket};
-use crate::error::ConnectFault;
+use crate::error::Fault;
 
 /// The certificates that a limiter trusts, and its own. By default it trusts the system's, and has
 /// none. Without the feature `tls` nobody sets them.
@@ -36,24 +36,24 @@ impl Tls {
     }
 
     /// Refuses a transport that does not match the settings.
-    pub(super) fn check(&self, transport: &str) -> Result<(), ConnectFault> {
+    pub(super) fn check(&self, transport: &str) -> Result<(), Fault> {
         let is_encrypted = Self::is_encrypted(transport);
         if is_encrypted && cfg!(not(feature = "tls")) {
             let why = "this program is built without the feature `tls` of `ratelimit-runtime`";
-            return Err(ConnectFault::Refused(why.to_owned()));
+            return Err(Fault::new(why));
         }
         let has_any = self.root_certificate.is_some() || self.client_certificate.is_some();
         if has_any && !is_encrypted {
             let why = "certificates are set, but the URL has no TLS; write rediss://";
-            return Err(ConnectFault::malformed(why));
+            return Err(Fault::malformed_url(why));
         }
         if self.server_name.is_some() && !is_encrypted {
             let why = "`tls_server_name` is set, but the URL has no TLS; write rediss://";
-            return Err(ConnectFault::malformed(why));
+            return Err(Fault::malformed_url(why));
         }
         #[cfg(feature = "tls")]
         if has_any {
-            let unusable = |error| ConnectFault::malformed(format!("certificates: {error}"));
+            let unusable = |error| Fault::malformed_url(format!("certificates: {error}"));
             self.config().map_err(unusable)?;
         }
         #[cfg(feature = "tls")]
@@ -63,7 +63,7 @@ impl Tls {
             let why = format!(
                 "tls_server_name {name:?} is no host name; write for example redis.example"
             );
-            return Err(ConnectFault::Refused(why));
+            return Err(Fault::new(why));
         }
         Ok(())
     }

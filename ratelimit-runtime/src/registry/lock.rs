@@ -4,6 +4,8 @@ mod strictness;
 
 use std::{cmp::Ordering, convert::Infallible, env, fmt, fs, io, str::FromStr};
 
+use ratelimit_core::period;
+
 use self::strictness::{of_property, of_tiers};
 use super::{RegisteredPolicy, policies};
 use crate::{
@@ -101,12 +103,15 @@ macro_rules! lock {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitList(Vec<LimitText>);
 
-/// One limit: its name, and a line `name: value` for each of its properties.
+/// One limit: its name, and its properties, each a line `name: value`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct LimitText {
     name: String,
-    properties: Vec<String>,
+    properties: Vec<Property>,
 }
+
+/// The name and the value of a property.
+type Property = (String, String);
 
 /// The kind of a change between two lists of limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,8 +136,8 @@ pub enum ChangeKind {
 pub struct LimitChange {
     kind: ChangeKind,
     name: String,
-    removed: Vec<String>,
-    added: Vec<String>,
+    removed: Vec<Property>,
+    added: Vec<Property>,
 }
 
 impl LimitList {
@@ -189,73 +194,57 @@ impl LimitText {
             0 => expressions.next().map_or(text, |expression| spaced_alike(expression)),
             _ => text,
         };
+        let mut properties = Vec::new();
+        let mut add = |name: &str, value: Option<String>| {
+            properties.extend(value.map(|value| (name.to_owned(), value)));
+        };
         let weighted = if policy.is_weighted() { ", weighted" } else { "" };
-        let mut properties = vec![format!("algorithm: {}{weighted}", policy.algorithm().as_str())];
+        add("algorithm", Some(policy.algorithm().as_str().to_owned() + weighted));
         for tier in policy.tiers() {
             let period = match policy.calendar_unit() {
                 Some(_) => policy.period_text(*tier),
-                None => value(tier.micros().get(), time(tier.micros())),
+                None => value(tier.micros().get(), period::text(tier.micros().get())),
             };
             let threshold = value(tier.threshold().into(), tier.threshold().to_string());
-            properties.push(format!("tier: {threshold} per {period}"));
+            add("tier", Some(format!("{threshold} per {period}")));
         }
-        if let Some(burst) = policy.burst_size() {
-            properties.push(format!("burst: {}", value(burst.into(), burst.to_string())));
-        }
-        if let Some(calls) = policy.max_concurrency() {
-            properties.push(format!("concurrency: {}", value(calls.into(), calls.to_string())));
-            let timeout = policy.permit_timeout();
-            let timeout = value(timeout.get(), time(timeout));
-            properties.push(format!("concurrency_timeout: {timeout}"));
-        }
-        if let Some(lease) = policy.lease_micros() {
-            properties.push(format!("lease: {}", value(lease.get(), time(lease))));
-        }
-        let blocks: Vec<_> = policy.block_lengths().iter().copied().map(time).collect();
-        if !blocks.is_empty() {
-            properties.push(format!("block: {}", blocks.join(", ")));
-        }
-        if policy.unit() != QuotaUnit::Requests {
-            properties.push(format!("quota_unit: {}", policy.unit().as_str()));
-        }
+        add("burst", policy.burst_size().map(|burst| value(burst.into(), burst.to_string())));
+        let (calls, timeout) = (policy.max_concurrency(), policy.permit_timeout().get());
+        add("concurrency", calls.map(|calls| value(calls.into(), calls.to_string())));
+        add("concurrency_timeout", calls.map(|_| value(timeout, period::text(timeout))));
+        let lease = policy.lease_micros().map(Micros::get);
+        add("lease", lease.map(|lease| value(lease, period::text(lease))));
+        let blocks: Vec<_> =
+            policy.block_lengths().iter().map(|it| period::text(it.get())).collect();
+        add("block", policy.has_block().then(|| blocks.join(", ")));
+        let unit = Some(policy.unit()).filter(|unit| *unit != QuotaUnit::Requests);
+        add("quota_unit", unit.map(|unit| unit.as_str().to_owned()));
         let key: Vec<_> = limit.key().iter().map(|part| spaced_alike(part)).collect();
-        properties.push(match &key[..] {
-            [] if limit.is_by_hand() => "key: of each check".to_owned(),
-            [] => "key: the ambient caller".to_owned(),
-            parts => format!("key: {}", parts.join(", ")),
-        });
-        if limit.cost() != "1" {
-            properties.push(format!("cost: {}", spaced_alike(limit.cost())));
-        }
-        if policy.counts_rejected() {
-            properties.push("count_rejected: yes".to_owned());
-        }
-        if limit.is_dry_run() {
-            properties.push("dry_run: yes".to_owned());
-        }
-        for (name, value) in limit.others() {
-            properties.push(format!("{name}: {}", spaced_alike(value)));
-        }
+        let caller = if limit.is_by_hand() { "of each check" } else { "the ambient caller" };
+        add("key", Some(if key.is_empty() { caller.to_owned() } else { key.join(", ") }));
+        add("cost", Some(limit.cost()).filter(|cost| *cost != "1").map(spaced_alike));
+        let yes = |is_set: bool| is_set.then(|| "yes".to_owned());
+        add("count_rejected", yes(policy.counts_rejected()));
+        add("dry_run", yes(limit.is_dry_run()));
+        limit.others().iter().for_each(|(name, value)| add(name, Some(spaced_alike(value))));
         Self { name: limit.name().to_owned(), properties }
     }
 
     fn values<'a>(&'a self, property: &'a str) -> impl Iterator<Item = &'a str> {
-        let lines = self.properties.iter().filter_map(|line| line.split_once(": "));
-        lines.filter(move |it| it.0 == property).map(|it| it.1)
+        self.properties.iter().filter(move |it| it.0 == property).map(|it| &*it.1)
     }
 }
 
 impl LimitChange {
     /// Returns a change of this kind. One that is `Changed` is stricter or looser if all its lines are.
     fn new(kind: ChangeKind, before: &LimitText, after: &LimitText) -> Self {
-        let only_in = |one: &LimitText, other: &LimitText| -> Vec<String> {
+        let only_in = |one: &LimitText, other: &LimitText| -> Vec<Property> {
             one.properties.iter().filter(|it| !other.properties.contains(it)).cloned().collect()
         };
         let (removed, added) = (only_in(before, after), only_in(after, before));
-        let mut strictness = removed.iter().chain(&added).map(|line| match line.split_once(": ") {
-            Some(("tier", _)) => of_tiers(before, after),
-            Some((property, _)) => of_property(property, before, after),
-            None => None,
+        let mut strictness = removed.iter().chain(&added).map(|(property, _)| match &**property {
+            "tier" => of_tiers(before, after),
+            property => of_property(property, before, after),
         });
         let first =
             strictness.next().flatten().filter(|first| strictness.all(|it| it == Some(*first)));
@@ -277,14 +266,6 @@ impl LimitChange {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
-    }
-}
-
-/// Returns a length of time in seconds, or else in milliseconds.
-fn time(length: Micros) -> String {
-    match length.get() {
-        micros if micros.is_multiple_of(1_000_000) => format!("{}s", micros / 1_000_000),
-        micros => format!("{}ms", micros / 1_000),
     }
 }
 
@@ -318,7 +299,7 @@ impl fmt::Display for LimitList {
         for (index, LimitText { name, properties }) in self.0.iter().enumerate() {
             let line = if index > 0 { "\n" } else { "" };
             writeln!(f, "{line}{name}")?;
-            properties.iter().try_for_each(|line| writeln!(f, "    {line}"))?;
+            properties.iter().try_for_each(|(name, value)| writeln!(f, "    {name}: {value}"))?;
         }
         Ok(())
     }
@@ -331,11 +312,12 @@ impl FromStr for LimitList {
     fn from_str(text: &str) -> Result<Self, Infallible> {
         let mut blocks: Vec<LimitText> = Vec::new();
         for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
-            let (is_indented, line) =
-                (line.starts_with(char::is_whitespace), line.trim().to_owned());
-            match blocks.last_mut() {
-                Some(block) if is_indented && line.contains(": ") => block.properties.push(line),
-                _ => blocks.push(LimitText { name: line, properties: Vec::new() }),
+            let (is_indented, line) = (line.starts_with(char::is_whitespace), line.trim());
+            match (blocks.last_mut(), line.split_once(": ")) {
+                (Some(block), Some((name, value))) if is_indented => {
+                    block.properties.push((name.to_owned(), value.to_owned()));
+                }
+                _ => blocks.push(LimitText { name: line.to_owned(), properties: Vec::new() }),
             }
         }
         blocks.sort();
@@ -353,7 +335,8 @@ impl fmt::Display for LimitChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:8}  {}", self.kind, self.name)?;
         for (mark, lines) in [('-', &self.removed), ('+', &self.added)] {
-            lines.iter().try_for_each(|line| writeln!(f, "    {mark} {line}"))?;
+            let mut lines = lines.iter();
+            lines.try_for_each(|(name, value)| writeln!(f, "    {mark} {name}: {value}"))?;
         }
         Ok(())
     }

@@ -204,20 +204,26 @@ pub(super) fn exhausted_for(answers: &[Result<Decision, RateLimitError>]) -> u64
 fn list(quotas: &[Quota], write_parameters: impl Fn(&Quota, &mut String)) -> String {
     let mut list = String::new();
     for quota in quotas {
-        if !list.is_empty() {
-            list.push_str(", ");
-        }
-        list.push('"');
-        for character in quota.name.chars() {
-            if matches!(character, '"' | '\\') {
-                list.push('\\');
-            }
-            list.push(character);
-        }
-        list.push('"');
+        list.push_str(if list.is_empty() { "" } else { ", " });
+        push_quoted(&mut list, &quota.name);
         write_parameters(quota, &mut list);
     }
     list
+}
+
+/// Appends a string in quotes (RFC 8259, section 7). A [`wire_name`] has the same form in RFC 9651.
+pub(super) fn push_quoted(to: &mut String, text: &str) {
+    to.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => to.extend(['\\', character]),
+            '\0'..='\x1f' => {
+                let _ = write!(to, "\\u{:04x}", u32::from(character));
+            }
+            _ => to.push(character),
+        }
+    }
+    to.push('"');
 }
 
 /// Returns the name for clients of a policy's calls in flight. Its window has the policy's own.

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use super::headers::{HeaderSyntax, name_in_flight, seconds, wire_name};
+use super::headers::{HeaderSyntax, name_in_flight, push_quoted, seconds, wire_name};
 use crate::error::RateLimitError;
 
 /// The content type of [`Refusal::problem`].
@@ -141,14 +141,14 @@ impl Refusal {
     pub fn problem(&self) -> String {
         let (status, kind, title) = self.kind();
         let mut body = String::from("{\"type\":");
-        push_json(&mut body, kind);
+        push_quoted(&mut body, kind);
         body.push_str(",\"title\":");
-        push_json(&mut body, title);
+        push_quoted(&mut body, title);
         let _ = write!(body, ",\"status\":{status},\"detail\":");
         match self {
-            Self::Limit(error) => push_json(&mut body, &error.to_string()),
-            Self::NoIdentity | Self::Unauthorized { .. } => push_json(&mut body, NO_IDENTITY),
-            Self::MalformedIdentity => push_json(&mut body, MALFORMED_IDENTITY),
+            Self::Limit(error) => push_quoted(&mut body, &error.to_string()),
+            Self::NoIdentity | Self::Unauthorized { .. } => push_quoted(&mut body, NO_IDENTITY),
+            Self::MalformedIdentity => push_quoted(&mut body, MALFORMED_IDENTITY),
         }
         let violated = match self {
             Self::Limit(RateLimitError::Exceeded(error)) => Some(wire_name(error.shown_name())),
@@ -158,7 +158,7 @@ impl Refusal {
         };
         if let Some(name) = violated {
             body.push_str(",\"violated-policies\":[");
-            push_json(&mut body, &name);
+            push_quoted(&mut body, &name);
             body.push(']');
         }
         body.push('}');
@@ -181,19 +181,4 @@ pub(super) fn wait(error: &RateLimitError) -> Option<Duration> {
         | RateLimitError::TooLarge(_)
         | RateLimitError::InvalidPolicy(_) => None,
     }
-}
-
-/// Appends a JSON string (RFC 8259, section 7).
-fn push_json(json: &mut String, text: &str) {
-    json.push('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => json.extend(['\\', character]),
-            '\0'..='\x1f' => {
-                let _ = write!(json, "\\u{:04x}", u32::from(character));
-            }
-            _ => json.push(character),
-        }
-    }
-    json.push('"');
 }

@@ -30,7 +30,7 @@ async fn told_when_refused(user: User) -> Page {
                 );
                 ::ratelimit_runtime::__private::KeyPart::push_to(
                     ::ratelimit_runtime::__private::part(&(user)).pick(),
-                    __ratelimit.caller(),
+                    &mut __ratelimit.caller,
                 );
                 __ratelimit.decide(::ratelimit_runtime::__private::limiter())
             };
@@ -95,6 +95,7 @@ async fn runs_anyway(plan: Plan) -> bool {
                     ),
                 ),
             );
+            __ratelimit.0.options.unvalidated();
             __ratelimit
                 .0
                 .decide_under(::ratelimit_runtime::__private::limiter(), &__ratelimit.1)

@@ -29,7 +29,7 @@ async fn upload(user: User) -> Result<(), AppError> {
                 );
                 ::ratelimit_runtime::__private::KeyPart::push_to(
                     ::ratelimit_runtime::__private::part(&(user.id)).pick(),
-                    __ratelimit.caller(),
+                    &mut __ratelimit.caller,
                 );
                 __ratelimit.hold(::ratelimit_runtime::__private::limiter())
             };
@@ -105,6 +105,7 @@ async fn beside_windows(plan: Plan) -> Result<u32, AppError> {
                                 ),
                             ),
                     );
+                    __ratelimit.0.options.unvalidated();
                     __ratelimit
                         .0
                         .join_under(
@@ -140,7 +141,7 @@ async fn beside_windows(plan: Plan) -> Result<u32, AppError> {
                     let mut __ratelimit = ::ratelimit_runtime::__private::CallBuilder::new(
                         __ratelimit(),
                     );
-                    __ratelimit.shared();
+                    __ratelimit.options.unvalidated();
                     __ratelimit.join(::ratelimit_runtime::__private::limiter())
                 };
                 __ratelimit

@@ -48,22 +48,30 @@ pub async fn report<T: Display>(
                     .tier(::ratelimit_runtime::__private::micros(86400000000), 1000)
                     .weighted(),
             );
+            __ratelimit.0.options.unvalidated();
             __ratelimit
                 .0
+                .options
                 .cost(
                     ::ratelimit_runtime::__private::Units::units(
                         ::ratelimit_runtime::__private::number(pages).pick(),
                     ),
                 );
-            __ratelimit.0.max_wait(::ratelimit_runtime::__private::micros(2000000));
-            __ratelimit.0.on_store_error(::ratelimit_runtime::OnStoreError::Deny);
+            __ratelimit
+                .0
+                .options
+                .max_wait(::ratelimit_runtime::__private::micros(2000000));
+            __ratelimit
+                .0
+                .options
+                .on_store_error(::ratelimit_runtime::OnStoreError::Deny);
             ::ratelimit_runtime::__private::KeyPart::push_to(
                 ::ratelimit_runtime::__private::part(&(tenant)).pick(),
-                __ratelimit.0.caller(),
+                &mut __ratelimit.0.caller,
             );
             ::ratelimit_runtime::__private::KeyPart::push_to(
                 ::ratelimit_runtime::__private::part(&(user.id)).pick(),
-                __ratelimit.0.caller(),
+                &mut __ratelimit.0.caller,
             );
             __ratelimit.0.admit_under(&(limiter), &__ratelimit.1)
         };

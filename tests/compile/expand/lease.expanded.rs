@@ -83,6 +83,7 @@ async fn by_plan(plan: Plan) -> Result<(), AppError> {
                 ::ratelimit_runtime::Policy::token_bucket("", plan.period, 50000)
                     .lease(plan.period / 50),
             );
+            __ratelimit.0.options.unvalidated();
             __ratelimit
                 .0
                 .admit_under(::ratelimit_runtime::__private::limiter(), &__ratelimit.1)

@@ -31,7 +31,7 @@ impl Service {
                 __ratelimit.self_type::<Self>();
                 ::ratelimit_runtime::__private::KeyPart::push_to(
                     ::ratelimit_runtime::__private::part(&(self.tenant)).pick(),
-                    __ratelimit.caller(),
+                    &mut __ratelimit.caller,
                 );
                 __ratelimit.admit(::ratelimit_runtime::__private::limiter())
             };
@@ -112,7 +112,7 @@ impl Service {
                     __ratelimit.self_type::<Self>();
                     ::ratelimit_runtime::__private::KeyPart::push_to(
                         ::ratelimit_runtime::__private::part(&(__self.tenant)).pick(),
-                        __ratelimit.caller(),
+                        &mut __ratelimit.caller,
                     );
                     __ratelimit.admit(::ratelimit_runtime::__private::limiter())
                 };

@@ -28,10 +28,10 @@ async fn report(user: &str) -> Vec<Row> {
             let mut __ratelimit = ::ratelimit_runtime::__private::CallBuilder::new(
                 __ratelimit(),
             );
-            __ratelimit.cost(10);
+            __ratelimit.options.cost(10);
             ::ratelimit_runtime::__private::KeyPart::push_to(
                 ::ratelimit_runtime::__private::part(&(user)).pick(),
-                __ratelimit.caller(),
+                &mut __ratelimit.caller,
             );
             __ratelimit.decide(::ratelimit_runtime::__private::limiter())
         };

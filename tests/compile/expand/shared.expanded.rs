@@ -31,17 +31,18 @@ async fn run(job: Job) -> Result<(), AppError> {
             let mut __ratelimit = ::ratelimit_runtime::__private::CallBuilder::new(
                 __ratelimit(),
             );
-            __ratelimit.shared();
+            __ratelimit.options.unvalidated();
             __ratelimit
+                .options
                 .cost(
                     ::ratelimit_runtime::__private::Units::units(
                         ::ratelimit_runtime::__private::number(job.pages).pick(),
                     ),
                 );
-            __ratelimit.request_id(&(job.id));
+            __ratelimit.options.request_id(&(job.id));
             ::ratelimit_runtime::__private::KeyPart::push_to(
                 ::ratelimit_runtime::__private::part(&(job.user)).pick(),
-                __ratelimit.caller(),
+                &mut __ratelimit.caller,
             );
             __ratelimit.hold(::ratelimit_runtime::__private::limiter())
         };

@@ -29,7 +29,7 @@ async fn say_hi(name: String) -> Result<String, AppError> {
             );
             ::ratelimit_runtime::__private::KeyPart::push_to(
                 ::ratelimit_runtime::__private::part(&(name)).pick(),
-                __ratelimit.caller(),
+                &mut __ratelimit.caller,
             );
             __ratelimit.admit(::ratelimit_runtime::__private::limiter())
         };

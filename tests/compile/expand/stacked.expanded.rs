@@ -38,7 +38,7 @@ async fn two(user: User) -> Result<Page, AppError> {
                     );
                     ::ratelimit_runtime::__private::KeyPart::push_to(
                         ::ratelimit_runtime::__private::part(&(user.id)).pick(),
-                        __ratelimit.caller(),
+                        &mut __ratelimit.caller,
                     );
                     __ratelimit.join(::ratelimit_runtime::__private::limiter())
                 };
@@ -71,10 +71,10 @@ async fn two(user: User) -> Result<Page, AppError> {
                         let mut __ratelimit = ::ratelimit_runtime::__private::CallBuilder::new(
                             __ratelimit(),
                         );
-                        __ratelimit.shared();
+                        __ratelimit.options.unvalidated();
                         ::ratelimit_runtime::__private::KeyPart::push_to(
                             ::ratelimit_runtime::__private::part(&(user.tenant)).pick(),
-                            __ratelimit.caller(),
+                            &mut __ratelimit.caller,
                         );
                         __ratelimit.join(::ratelimit_runtime::__private::limiter())
                     };

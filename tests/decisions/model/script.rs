@@ -22,7 +22,7 @@ pub(crate) struct Script {
     permits: PermitScripts,
     connection: redis::Connection,
     calls: u64,
-    /// Sends calls of one unit as a limiter does, for the straight way through a log.
+    /// `false` names all calls, which a script decides by its general way.
     pub(crate) goes_straight: bool,
 }
 
@@ -56,9 +56,6 @@ const PEEK: u8 = 0;
 const TAKE: u8 = 1;
 const SETTLE: u8 = 2;
 const ADVANCE: u8 = 3;
-
-/// The third argument of a call that goes straight.
-const STRAIGHT: u8 = 3;
 
 /// The third argument of a call with a request id under a weighted policy.
 const NAMED: u8 = 4;
@@ -117,6 +114,10 @@ impl Script {
         Self { kind, sha1, permits, connection, calls: 0, goes_straight: true }
     }
 
+    fn is_log_of_units(&self) -> bool {
+        self.kind == Kind::Plain(Algorithm::SlidingWindow)
+    }
+
     pub(crate) fn decide(
         &mut self,
         tiers: &[Tiers],
@@ -138,14 +139,13 @@ impl Script {
             }
             self.calls += 1;
             let of_id = if self.kind == Kind::Weighted { NAMED } else { 2 };
-            let recorded = if id.is_some() { of_id } else { u8::from(*count_rejected) };
-            let is_unit = *record && *cost == 1 && recorded == 0;
-            let goes_straight = self.goes_straight && self.kind != Kind::Weighted;
-            let header = tiers[*policy].header().filter(|_| goes_straight && is_unit);
-            pipe.arg(if *record { TAKE } else { PEEK });
-            match header {
-                Some(header) => pipe.arg(header).arg(STRAIGHT),
-                None => pipe.arg(cost).arg(recorded),
+            let is_named = id.is_some() || !self.goes_straight;
+            let recorded = if is_named { of_id } else { u8::from(*count_rejected) };
+            let is_log = self.is_log_of_units();
+            pipe.arg(if *record { TAKE } else { PEEK }).arg(cost);
+            match recorded {
+                0 if is_log => pipe.arg(tiers[*policy].header()),
+                _ => pipe.arg(recorded),
             };
             // The gap exceeds the units of a call, and names sort in this order as well.
             let of_call = match self.kind {
@@ -155,9 +155,9 @@ impl Script {
             let id = id.map_or(of_call, |id| id * 10);
             ids.push(id);
             pipe.arg(id);
-            // A key outlives the test.
             match max_wait {
-                0 => pipe.arg(if header.is_some() { 1_000_000_000_000_u64 } else { 0 }),
+                // A key outlives the test.
+                0 => pipe.arg(if is_log { 1_000_000_000_000_u64 } else { 0 }),
                 _ => pipe.arg(format!("{max_wait} {MAX_LINE}")),
             };
             pipe.arg(*deciding).arg(arguments);
@@ -244,7 +244,7 @@ impl Script {
             let [period, _] = tiers.of_tier(tier) else { panic!("a period and a threshold") };
             call.arg(if id.is_some() { NAMED } else { 0 }).arg(of).arg(at).arg(to);
             call.arg(birth).arg(ends).arg(period).arg(id.map(|id| id * 10));
-        } else if tiers.algorithm == Algorithm::SlidingWindow {
+        } else if self.is_log_of_units() {
             call.arg(if id.is_some() { 2 } else { 0 }).arg(of).arg(at).arg(to);
         } else {
             call.arg(to).arg(of).arg(at).arg(self.calls).arg(60_000_000).arg(ends);
@@ -368,16 +368,12 @@ impl Tiers {
         }
     }
 
-    /// Returns the score of the log's header, if calls of one unit go straight.
-    fn header(&self) -> Option<i64> {
-        if self.algorithm != Algorithm::SlidingWindow {
-            return None;
-        }
-        let tiers = || self.arguments.chunks(2);
-        let longest = tiers().map(|tier| tier[0]).max()?;
-        let largest = tiers().map(|tier| tier[1]).max()?;
-        let goes = tiers().len() == self.deciding && longest % 1_000 == 0;
-        goes.then(|| -i64::try_from(longest / 1_000 * 131_072 + largest).unwrap())
+    /// Returns the score of the header of a log, from periods and thresholds.
+    fn header(&self) -> i64 {
+        let tiers = || self.arguments[..2 * self.deciding].chunks(2);
+        let longest = tiers().map(|tier| tier[0]).max().unwrap();
+        let largest = tiers().map(|tier| tier[1]).max().unwrap();
+        -i64::try_from(longest.div_ceil(1_000) * 131_072 + largest).unwrap()
     }
 
     /// Completes the short reply of a call that went straight.

@@ -31,11 +31,6 @@ impl LimiterBuilder {
 }
 
 impl LimiterBuilder {
-    /// Builds the limiter, which follows the overrides in the background.
-    pub(super) fn build_following(self, store: Store) -> Limiter {
-        self.start_following(store).0
-    }
-
     /// Builds the limiter after the first poll of the overrides.
     pub(super) async fn build_followed(self, store: Store) -> Limiter {
         let (limiter, first_poll) = self.start_following(store);
@@ -46,7 +41,8 @@ impl LimiterBuilder {
         limiter
     }
 
-    fn start_following(self, store: Store) -> (Limiter, Option<oneshot::Receiver<()>>) {
+    /// Builds the limiter, which follows the overrides in the background. Returns their first poll as well.
+    pub(super) fn start_following(self, store: Store) -> (Limiter, Option<oneshot::Receiver<()>>) {
         #[cfg(feature = "overrides")]
         if self.follows_overrides {
             let limiter = self.build(store);

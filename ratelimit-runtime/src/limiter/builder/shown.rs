@@ -15,7 +15,7 @@ impl LimiterBuilder {
     /// let limiter = Limiter::builder().caller_digest(secret).in_memory();
     /// ```
     pub fn caller_digest(mut self, secret: impl Into<Box<str>>) -> Self {
-        self.secret = Some(secret.into());
+        self.shown.secret = Some(secret.into());
         self
     }
 
@@ -23,7 +23,7 @@ impl LimiterBuilder {
     ///
     /// Names may be personal data. Events contain them only as [digests](Self::caller_digest).
     pub fn show_callers(mut self) -> Self {
-        self.shows_callers = true;
+        self.shown.callers = true;
         self
     }
 
@@ -36,7 +36,7 @@ impl LimiterBuilder {
     /// assert_eq!(limiter.version(), Some(env!("CARGO_PKG_VERSION")));
     /// ```
     pub fn version(mut self, version: impl Into<Box<str>>) -> Self {
-        self.version = Some(version.into());
+        self.shown.version = Some(version.into());
         self
     }
 }

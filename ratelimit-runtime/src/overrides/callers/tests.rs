@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::{
     Enforcement, OverrideSource, Policy, RateLimitError,
-    overrides::{Effective, OverrideError, Overrides},
+    overrides::{Effective, OverrideError, Overrides, Shown},
 };
 
 const POLICY: Policy = Policy::fixed_window("limit", Duration::from_secs(60), 1);
@@ -11,7 +11,7 @@ const ENFORCEMENTS: [Option<Enforcement>; 4] =
     [None, Some(Enforcement::On), Some(Enforcement::DryRun), Some(Enforcement::Off)];
 
 fn handle() -> Overrides {
-    Overrides::none(None)
+    Overrides::none(Shown::default())
 }
 
 /// Returns each override that a caller or a limit may have, with these numbers.

@@ -59,12 +59,18 @@ impl HashKind {
         field: &str,
         overrides: &Overrides,
     ) -> Result<(String, Option<String>), OverrideError> {
-        match self {
-            Self::Limits => Ok((field.to_owned(), None)),
-            Self::Callers => {
-                limit_and_caller(field, overrides).map(|(limit, caller)| (limit, Some(caller)))
-            }
+        if self == Self::Limits {
+            return Ok((field.to_owned(), None));
         }
+        let refused = |why: &'static str| OverrideError::from(Fault::new(why));
+        let (name, caller) = field.split_at(field.find('/').unwrap_or(field.len()));
+        let limit = key::unescaped_name(name).filter(|_| key::is_caller(caller));
+        let form = "a field is a limit, or `*`, and the caller as in keys: `search/acme/42`";
+        let limit = limit.ok_or_else(|| refused(form))?;
+        let digest =
+            "a caller is a digest, and this limiter has no `caller_digest`: its override is unused";
+        let caller = overrides.shared.identities.text_in_document(caller);
+        Ok((limit, Some(caller.ok_or_else(|| refused(digest))?)))
     }
 }
 
@@ -87,23 +93,4 @@ pub(super) fn field_of(limit: &str, caller: Option<&str>) -> String {
         Some(caller) => key::escaped_name(limit) + caller,
         None => limit.to_owned(),
     }
-}
-
-/// Returns the limit and the caller of a field.
-fn limit_and_caller(field: &str, overrides: &Overrides) -> Result<(String, String), OverrideError> {
-    let refused = |why: &'static str| OverrideError::from(Fault::new(why));
-    let (name, caller) = field.split_at(field.find('/').unwrap_or(field.len()));
-    let limit = key::unescaped_name(name).filter(|_| key::is_caller(caller));
-    let Some(limit) = limit else {
-        return Err(refused(
-            "a field is a limit, or `*`, and the caller as in keys: `search/acme/42`",
-        ));
-    };
-    let caller = overrides.shared.identities.text_in_document(caller);
-    let caller = caller.ok_or_else(|| {
-        refused(
-            "a caller is a digest, and this limiter has no `caller_digest`: its override is unused",
-        )
-    })?;
-    Ok((limit, caller))
 }

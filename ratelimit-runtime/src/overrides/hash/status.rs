@@ -12,6 +12,7 @@ use crate::{
     error::UnavailableReason,
     follow::Logged,
     overrides::{
+        Shown,
         callers::random,
         fleet::{FleetError, FleetProcess, FleetStatus},
     },
@@ -74,13 +75,12 @@ async fn report(hashes: &FleetHashes, overrides: &Overrides) -> Result<(), Unava
     if until.parse().unwrap_or(0) < millis(now) {
         return Ok(());
     }
-    let has_secret = overrides.shared.identities.has_secret();
-    let report = FleetProcess::current(hashes.version.as_deref(), now, |caller| {
-        let shown = || String::from_utf8_lossy(caller.parts()).into_owned();
-        if hashes.shows_callers {
-            return Some(shown());
+    let Shown { secret, callers, version } = overrides.shown();
+    let report = FleetProcess::current(version.as_deref(), now, |caller| {
+        if *callers {
+            return Some(String::from_utf8_lossy(caller.parts()).into_owned());
         }
-        has_secret.then(|| overrides.text_of(caller))
+        secret.is_some().then(|| overrides.text_of(caller))
     });
     // Cannot fail: it has no maps.
     let report = serde_json::to_string(&report).unwrap_or_default();

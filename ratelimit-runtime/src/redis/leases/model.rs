@@ -1,5 +1,5 @@
 //! Leases of a process with crashes, lost messages, resets and turns: drives [`Stock`]. The store is a copy of
-//! `weighted_window_lease.lua` and `weighted_window_leased.lua`.
+//! `weighted_window_lease.lua`.
 
 use std::time::Duration;
 

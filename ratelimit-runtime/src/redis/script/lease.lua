@@ -1,5 +1,5 @@
 -- Leases: a process gives back the units that it has on lease under a key, and takes others ahead. An algorithm
--- gives back and takes: its function `exchange(ARGV, lease)`, of its own arguments and the request.
+-- gives back and takes: its function `exchange(ARGV, lease, ..)`, of its own arguments and the request.
 --
 -- KEYS[1]        the state of the algorithm
 -- KEYS[2]        the processes with leases: a hash from their ids to "<demand> <asked> <units> <ends>", the
@@ -38,7 +38,6 @@ local lease = {
     id = tonumber(ARGV[10]),
   },
 }
-local unpack = unpack or table.unpack
 
 -- Lengths of a lease for which a demand counts.
 local RECENT = 4

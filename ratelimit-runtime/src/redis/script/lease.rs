@@ -157,9 +157,9 @@ pub(super) fn entry_id(id: u64) -> u64 {
 /// window of the calendar.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: "", sha1: "" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "1af7317d2e4175e2937e477e763c9a4de41b5353" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "3383f835f50276b01a02c78df313f7a8845ec30a" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "31bedc82a34f35f1bf0c89c1290f1a00b2fe41fc" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "a1294be5e81c6418d0c246a6c2a0993cbcc5e50e" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "22525d2f86a7890535c064c49049f8eb23947129" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "d6f6569e82190399429c4027a529caad958165f6" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "0ac224d85bb6bdaf45c349e21fb288e8492f2608" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "81a0a85f706c1306ea9838875c7db4a3c62fef9d" },
     Text { source: "", sha1: "" },
 ];

@@ -24,14 +24,16 @@ macro_rules! texts {
     };
 }
 
-/// The script that exchanges leases by functions and `exchange(ARGV, lease)`.
+/// The script that exchanges leases by functions and `exchange(ARGV, lease, ..)`, with further arguments.
 macro_rules! lease {
-    ($($functions:expr),+; $exchange:expr) => {
+    ($($functions:expr),+; $exchange:expr, $($argument:literal),*) => {
         concat!(
             include_str!("lease.lua"),
             $($functions,)+
             function!("exchange", $exchange),
-            "return exchange({ unpack(ARGV, 11) }, lease)\n",
+            "return exchange({ unpack(ARGV, 11) }, lease",
+            $(", ", $argument,)*
+            ")\n",
         )
     };
 }
@@ -60,11 +62,10 @@ macro_rules! rule {
 
 /// The script that exchanges the leases of such an algorithm.
 macro_rules! per_tier_lease {
-    ($($file:literal),+; $lease:literal) => {
+    ($($file:literal),+; $($argument:literal),+) => {
         lease!(
-            rule!($($file),+),
-            include_str!($lease);
-            include_str!("../../algorithms/per_tier_lease.lua")
+            rule!($($file),+);
+            include_str!("../../algorithms/per_tier_lease.lua"), $($argument),+
         )
     };
 }
@@ -105,22 +106,24 @@ pub(super) const WEIGHTED_WINDOW: [&str; 2] =
 /// The text for policies of `concurrency` alone, which is never sent without the gates.
 pub(super) const WITHOUT_WINDOW: [&str; 2] = texts!(; include_str!("without_window.lua"));
 
-pub(super) const LEASE_OF_COUNTER: &str = per_tier_lease!(
-    "../../algorithms/sliding_counter.lua";
-    "../../algorithms/window_lease.lua"
-);
+pub(super) const LEASE_OF_COUNTER: &str =
+    per_tier_lease!("../../algorithms/sliding_counter.lua"; "ends_in");
 
 pub(super) const LEASE_OF_FIXED: &str = per_tier_lease!(
     "../../algorithms/fixed_window.lua",
     "../../algorithms/window_units.lua";
-    "../../algorithms/window_lease.lua"
+    "ends_in"
 );
 
-pub(super) const LEASE_OF_BUCKET: &str =
-    per_tier_lease!("../../algorithms/token_bucket.lua"; "../../algorithms/token_bucket_lease.lua");
+pub(super) const LEASE_OF_BUCKET: &str = per_tier_lease!(
+    "../../algorithms/token_bucket.lua",
+    "../../algorithms/token_bucket_lease.lua";
+    "nil",
+    "without_room"
+);
 
 pub(super) const LEASE_OF_LOG: &str =
-    lease!(weighted!(); include_str!("../../algorithms/weighted_window_lease.lua"));
+    lease!(weighted!(); include_str!("../../algorithms/weighted_window_lease.lua"),);
 
 /// The renewal of permits, named by the first of them.
 pub(super) const RENEW: &str = include_str!("renew.lua");

@@ -18,14 +18,32 @@ fn the_digests_are_those_of_the_scripts() {
     assert!(changed.is_empty(), "{}", changed.join(";"));
 }
 
+/// With another header, every call would take the general way.
 #[test]
-fn a_short_reply_of_the_straight_way_is_completed() {
+fn a_window_names_the_header_that_its_log_needs() {
+    let (milli, hour) =
+        (std::time::Duration::from_millis(1), std::time::Duration::from_secs(3_600));
+    let two = Policy::sliding_window("p", milli, 3).tier(hour, 9);
+    for (policy, header) in [
+        (two, 3_600_000 * 131_072 + 9_u64),
+        (Policy::sliding_window("p", milli * 3 / 2, 3), 2 * 131_072 + 3),
+    ] {
+        let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
+        let call = ScriptCall::decision(&key, Request::new(&policy, Op::Take, 1), None);
+        let sent = call.command(Attempt::default()).command.get_packed_command();
+        let header = format!("\r\n-{header}\r\n");
+        assert!(sent.windows(header.len()).any(|it| it == header.as_bytes()), "{policy:?}");
+    }
+}
+
+#[test]
+fn a_short_reply_of_a_log_is_completed() {
     let (hour, day) = (std::time::Duration::from_secs(3_600), 86_400_000_000);
-    let policy = Policy::sliding_window("p", hour, 3).tier(24 * hour, 9);
-    let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
-    let request = Request::new(&policy, Op::Take, 1);
-    let straight = ScriptCall::decision(&key, request, None);
-    let general = ScriptCall::decision(&key, Request { cost: 2, ..request }, None);
+    let log = Policy::sliding_window("p", hour, 3).tier(24 * hour, 9);
+    let window = Policy::fixed_window("p", hour, 3).tier(24 * hour, 9);
+    let keys = [&log, &window].map(|it| Key::compose("", KeyRef::new(it, &b""[..])));
+    let call = |key, policy| ScriptCall::decision(key, Request::new(policy, Op::Take, 1), None);
+    let [log, window] = [call(&keys[0], &log), call(&keys[1], &window)];
     let of = |call: &ScriptCall<'_>, numbers: &[i64]| {
         call.decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
     };
@@ -35,11 +53,11 @@ fn a_short_reply_of_the_straight_way_is_completed() {
         (&[0, 30, 40], [0, 0, 0, 30, 40, 30, 0]),
         (&[0, 30, 40, 1], [0, 1, 0, 30, 40, 30, 0]),
     ] {
-        assert_eq!(of(&straight, short).unwrap(), of(&straight, &full).unwrap());
-        assert_eq!(of(&general, short), Err(UnavailableReason::StoreError));
+        assert_eq!(of(&log, short).unwrap(), of(&log, &full).unwrap());
+        assert_eq!(of(&window, short), Err(UnavailableReason::StoreError));
     }
     for wrong in [&[1, 2, 30][..], &[1, 2, 30, 7, 2], &[0, 30], &[2, 30, 40], &[0, -1, 40]] {
-        assert_eq!(of(&straight, wrong), Err(UnavailableReason::StoreError), "{wrong:?}");
+        assert_eq!(of(&log, wrong), Err(UnavailableReason::StoreError), "{wrong:?}");
     }
 }
 

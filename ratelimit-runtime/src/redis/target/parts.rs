@@ -1,6 +1,9 @@
 //! A URL cut into its parts, with the checks that keep a login out of messages.
 
-use crate::{error::ConnectFault, redis::tls::Tls};
+use crate::{
+    error::{Fault, SCHEMES},
+    redis::tls::Tls,
+};
 
 /// A URL: `transport[+deployment]://[login@]hosts[/path][?query]`.
 pub(super) struct UrlParts<'a> {
@@ -34,13 +37,13 @@ pub(super) const ESCAPES: &str = "special characters in a user name or password 
      as %40, `/` as %2F, `?` as %3F, `#` as %23";
 
 impl<'a> UrlParts<'a> {
-    pub(super) fn cut(url: &'a str) -> Result<Self, ConnectFault> {
+    pub(super) fn cut(url: &'a str) -> Result<Self, Fault> {
         // Text in front of the mark may be a login whose password contains the mark: only what can
         // be a scheme is named in the error.
         let (scheme, rest) = url
             .split_once("://")
             .filter(|(scheme, _)| can_be_scheme(scheme))
-            .ok_or_else(|| ConnectFault::malformed("it has no scheme"))?;
+            .ok_or_else(|| Fault::malformed_url("it has no scheme"))?;
         let (transport, deployment) = match scheme.split_once('+') {
             Some(("redis" | "valkey", UNIX)) => (UNIX, Deployment::Single),
             Some((transport, "cluster")) => (transport, Deployment::Cluster),
@@ -48,7 +51,9 @@ impl<'a> UrlParts<'a> {
             _ => (scheme, Deployment::Single),
         };
         if !TRANSPORTS.contains(&transport) {
-            return Err(ConnectFault::UnknownScheme(scheme.to_owned()));
+            return Err(Fault::new(format!(
+                "unknown scheme `{scheme}`; the schemes are {SCHEMES}"
+            )));
         }
         let (rest, is_insecure) = match rest.strip_suffix(INSECURE) {
             Some(rest) if Tls::is_encrypted(transport) => (rest, true),
@@ -63,12 +68,12 @@ impl<'a> UrlParts<'a> {
         // fragment, and might be quoted in a message.
         let allows_at = transport == UNIX || deployment == Deployment::Sentinel;
         if rest.contains('#') || path.contains('@') || query.contains('@') && !allows_at {
-            return Err(ConnectFault::malformed(ESCAPES));
+            return Err(Fault::malformed_url(ESCAPES));
         }
         if is_insecure {
             let why = "certificates are always checked; remove `#insecure`, and set root_certificate \
                        to trust one of your own";
-            return Err(ConnectFault::Refused(why.to_owned()));
+            return Err(Fault::new(why));
         }
         let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
         Ok(Self { transport, deployment, login, hosts, path, query })

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use url::form_urlencoded;
 
 use super::parts::{Deployment, ESCAPES, UrlParts};
-use crate::error::ConnectFault;
+use crate::error::Fault;
 
 /// The parameter with the name of connections, as in the URLs of redis-py and go-redis.
 pub(super) const CLIENT_NAME: &str = "client_name";
@@ -14,7 +14,7 @@ pub(super) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Query<'a> {
     /// Reads the parameters of a URL; there must be no others than its deployment has.
-    pub(super) fn parse(url: &UrlParts<'a>) -> Result<Self, ConnectFault> {
+    pub(super) fn parse(url: &UrlParts<'a>) -> Result<Self, Fault> {
         let parameters: Vec<_> = form_urlencoded::parse(url.query.as_bytes()).collect();
         let known: &[&str] = match url.deployment {
             _ if url.is_unix() => &["protocol", CLIENT_NAME, "db", "user", "pass"],
@@ -27,13 +27,11 @@ impl<'a> Query<'a> {
         let Some((name, _)) = unknown else { return Ok(Self(parameters)) };
         let known = known.join("`, `");
         let mut names = parameters.iter().map(|(name, _)| name.as_ref());
-        Err(ConnectFault::Malformed(
-            if url.query.contains('@') || may_be_secret(name, &mut names) {
-                format!("unknown parameter; allowed are `{known}`, and {ESCAPES}")
-            } else {
-                format!("unknown parameter `{name}`; allowed are `{known}`")
-            },
-        ))
+        Err(Fault::malformed_url(if url.query.contains('@') || may_be_secret(name, &mut names) {
+            format!("unknown parameter; allowed are `{known}`, and {ESCAPES}")
+        } else {
+            format!("unknown parameter `{name}`; allowed are `{known}`")
+        }))
     }
 
     pub(super) fn value(&self, name: &str) -> Option<String> {

@@ -1,9 +1,10 @@
 //! Files of networks with any content: each is an error on one line, or trusts exactly the proxies that
 //! it lists.
 
-use std::{net::IpAddr, path::Path};
+use std::net::IpAddr;
 
 use super::proxies::{Networks, ProxiesFileError, network};
+use crate::follow::UnreadableFile;
 
 /// Asserts the property of the text as a file.
 pub(crate) fn assert_property(text: &str) {
@@ -21,9 +22,10 @@ pub(crate) fn assert_property(text: &str) {
                 }
             }
         }
-        Err(fault) => {
+        Err(why) => {
             assert!(listed.is_empty() || listed.iter().any(Result::is_err), "{text}");
-            let message = ProxiesFileError::new(Path::new("networks"), fault).to_string();
+            let file = UnreadableFile { path: "networks".into(), why };
+            let message = ProxiesFileError::from(file).to_string();
             assert!(!message.contains(char::is_control), "{message:?}");
         }
     }

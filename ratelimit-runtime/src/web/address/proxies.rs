@@ -1,12 +1,6 @@
 //! The trusted proxies: networks that the program names, or that a followed file lists.
 
-use std::{
-    error::Error,
-    fmt,
-    net::IpAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{error::Error, fmt, net::IpAddr, path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
 use ipnet::{IpNet, Ipv4Net};
@@ -106,8 +100,8 @@ impl TrustedProxies {
         let refused = "trusted proxies refused; previous ones stay in effect";
         let origin = path.clone();
         let apply = move |file: &Arc<FileNetworks>, text: &str| {
-            let networks =
-                Networks::parse(text).map_err(|fault| ProxiesFileError::new(&origin, fault))?;
+            let unreadable = |why| UnreadableFile { path: origin.clone(), why };
+            let networks = Networks::parse(text).map_err(unreadable)?;
             let path = OneLine(origin.display());
             tracing::info!(%path, networks = networks.0.len(), "trusted proxies read");
             file.store(Arc::new(networks));
@@ -207,26 +201,18 @@ impl Error for InvalidNetwork {}
 ///
 /// The message names the path, the line and the fault.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ProxiesFileError {
-    path: PathBuf,
-    fault: String,
-}
-
-impl ProxiesFileError {
-    pub(super) fn new(path: &Path, fault: String) -> Self {
-        Self { path: path.to_owned(), fault }
-    }
-}
+pub struct ProxiesFileError(UnreadableFile);
 
 impl From<UnreadableFile> for ProxiesFileError {
     fn from(file: UnreadableFile) -> Self {
-        Self::new(&file.path, file.why)
+        Self(file)
     }
 }
 
 impl fmt::Display for ProxiesFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", OneLine(self.path.display()), OneLine(&self.fault))
+        let UnreadableFile { path, why } = &self.0;
+        write!(f, "{}: {}", OneLine(path.display()), OneLine(why))
     }
 }
 

@@ -373,7 +373,7 @@ fn units_that_count_from_their_lease_on_overfill_a_sliding_window() {
 #[test]
 fn leases_beyond_the_end_of_a_window_overfill_it() {
     for kind in [Kind::Counter, Kind::Fixed] {
-        let uncut = replaced("allowed_in(numbers_of(state), length, now)", "length");
+        let uncut = replaced("math.min(allowed, ends_in(decode(numbers, i), now))", "allowed");
         assert_ne!(fault_of(kind, 40, uncut), None, "{kind:?}");
     }
 }

@@ -1,0 +1,37 @@
+//! The fault of a setting.
+
+use std::{borrow::Cow, fmt};
+
+use ratelimit_core::PolicyFault;
+
+#[cfg(feature = "overrides")]
+use super::UnavailableReason;
+
+/// The reason for which a setting is not applied, in words. The error around it names the setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault(Cow<'static, str>);
+
+impl Fault {
+    pub(crate) fn new(why: impl Into<Cow<'static, str>>) -> Self {
+        Self(why.into())
+    }
+
+    /// Redis did not answer.
+    #[cfg(feature = "overrides")]
+    pub(crate) fn unavailable(reason: UnavailableReason) -> Self {
+        Self::new(format!("no answer from Redis: {reason}"))
+    }
+}
+
+/// The overridden policy breaks a rule.
+impl From<PolicyFault> for Fault {
+    fn from(fault: PolicyFault) -> Self {
+        Self::new(fault.to_string())
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
