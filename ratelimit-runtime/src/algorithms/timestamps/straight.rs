@@ -1,4 +1,4 @@
-//! One unit of a log of plain timestamps, for plain calls: 643 instructions of a call that is admitted and 777 of
+//! One unit of a log of plain timestamps, for plain calls: 645 instructions of a call that is admitted and 775 of
 //! one that is refused. By the functions of `Log::decide` it is 807 and 868, and with the ring's position and bounds
 //! written by `Timestamps` 3 % more than here (`--bench instructions`).
 
