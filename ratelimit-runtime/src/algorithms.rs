@@ -84,7 +84,8 @@ impl State {
     /// for a call that needs that one, or for a state of another kind: nothing has changed then. An admission that
     /// nobody `reads` has only the time for which it counts. The state `expires` at a time by which a log knows its
     /// longest period. Each algorithm is a function of its own, which saves no more registers than it uses.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
+    #[inline(always)]
     pub(crate) fn take_units(
         &mut self,
         now: Timestamp,

@@ -85,34 +85,34 @@ impl CallBuilder {
 
     /// Starts the check of this call.
     pub fn admit(&self, limiter: &Limiter) -> Started<Result<(), RateLimitError>> {
-        self.start(limiter, None)
+        self.start(limiter)
     }
 
     /// Starts the check under a policy whose values come with the call. It gets the callsite's name.
     pub fn admit_under(&self, limiter: &Limiter, policy: &Policy) -> Started<Answer<()>> {
-        self.start(limiter, Some(policy))
+        self.start_under(limiter, policy)
     }
 
     /// Starts the check of a call under a policy with `concurrency`. The call is in flight until its
     /// [`PermitGuard`] is dropped: keep it in a local until the end of the body.
     pub fn hold(&self, limiter: &Limiter) -> Started<Result<PermitGuard, RateLimitError>> {
-        self.start(limiter, None)
+        self.start(limiter)
     }
 
     /// Starts the check of a call under a policy with `concurrency`, as
     /// [`admit_under`](Self::admit_under).
     pub fn hold_under(&self, limiter: &Limiter, policy: &Policy) -> Started<Answer<PermitGuard>> {
-        self.start(limiter, Some(policy))
+        self.start_under(limiter, policy)
     }
 
     /// Starts the check of a call whose body sees the decision.
     pub fn decide(&self, limiter: &Limiter) -> Started<Result<Decision, RateLimitError>> {
-        self.start(limiter, None)
+        self.start(limiter)
     }
 
     /// Starts the check of a call whose body sees the decision, as [`admit_under`](Self::admit_under).
     pub fn decide_under(&self, limiter: &Limiter, policy: &Policy) -> Started<Answer> {
-        self.start(limiter, Some(policy))
+        self.start_under(limiter, policy)
     }
 
     /// Returns the decision of a call that is not checked.
@@ -147,33 +147,36 @@ impl CallBuilder {
         JointCheck::new(limiter.clone(), call)
     }
 
-    /// Starts the check under a policy that comes with the call, or under the callsite's own.
+    /// Starts the check under a policy that comes with the call.
     #[inline]
-    fn start<A: Admission>(
-        &self,
-        limiter: &Limiter,
-        policy: Option<&Policy>,
-    ) -> Started<Answer<A>> {
+    fn start_under<A: Admission>(&self, limiter: &Limiter, policy: &Policy) -> Started<Answer<A>> {
         let resolved = self.callsite.resolved(self.self_type);
-        let named = policy.map(|policy| policy.named_as(&resolved.policy));
-        let policy = named.as_ref().unwrap_or(&resolved.policy);
-        if self.caller.is_empty() || resolved.is_default_method {
-            return self.start_without_key(limiter, resolved, policy);
-        }
-        let (counters, options) = (recorded(limiter, resolved, policy), &self.options);
-        Call { limiter, policy, caller: &self.caller, observed_as: None, counters, options }.start()
+        let policy = &policy.named_as(&resolved.policy);
+        self.start_as(limiter, resolved, policy, recorded(limiter, resolved, policy))
     }
 
-    #[inline(never)]
-    fn start_without_key<A: Admission>(
+    /// Starts the check under the callsite's own policy.
+    #[inline]
+    fn start<A: Admission>(&self, limiter: &Limiter) -> Started<Answer<A>> {
+        let resolved = self.callsite.resolved(self.self_type);
+        let counters = limiter.is_instrumented().then_some(resolved.counters);
+        self.start_as(limiter, resolved, &resolved.policy, counters)
+    }
+
+    #[inline]
+    fn start_as<A: Admission>(
         &self,
         limiter: &Limiter,
         resolved: &'static Resolved,
         policy: &Policy,
+        counters: Option<&'static LimitCounters>,
     ) -> Started<Answer<A>> {
-        let caller = &self.ambient_or_shared(limiter, resolved, policy);
-        let (counters, options) = (recorded(limiter, resolved, policy), &self.options);
-        Call { limiter, policy, caller, observed_as: None, counters, options }.start()
+        let options = &self.options;
+        let call = |caller| Call { limiter, policy, caller, observed_as: None, counters, options };
+        if self.caller.is_empty() || resolved.is_default_method {
+            return start_elsewhere(call(&self.ambient_or_shared(limiter, resolved, policy)));
+        }
+        call(&self.caller).start()
     }
 
     /// Returns the caller of a call without a key: the ambient one, or the one that all such calls
@@ -193,6 +196,12 @@ impl CallBuilder {
         }
         caller
     }
+}
+
+/// A function of its own: a call without a key is rarer.
+#[inline(never)]
+fn start_elsewhere<A: Admission>(call: Call<'_>) -> Started<Answer<A>> {
+    call.start()
 }
 
 /// Returns the counters of a call's limit. Calls of a plan have those of the plan.

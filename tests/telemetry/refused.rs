@@ -86,6 +86,9 @@ async fn a_flood_of_callers_hides_none_that_is_refused_often() {
     }
     let refused = limiter.refused_callers("refused: flood", TimeWindow::Hour);
     assert!(refused.len() <= 64 + 16 * 60, "{}", refused.len());
+    // Each takes the place of a caller that has the fewest of 64 counts, which add up to 20 000 a minute.
+    let most_wrong = 3 * 20_000 / 64;
+    assert!(refused.iter().all(|one| one.at_most_wrong() <= most_wrong), "{refused:?}");
     for one in &refused[..10] {
         assert!(one.name().unwrap().starts_with("heavy/"), "{one:?}");
         let (calls, wrong) = (one.calls(), one.at_most_wrong());

@@ -49,9 +49,9 @@ impl OneTier<Window> {
         if period != tier.micros() || start > now {
             return None;
         }
-        let is_over = units == 0 || start + period <= now;
+        let is_over = units == 0 || now - start >= period;
         let (start, units) = if is_over { (now, 0) } else { (start, units) };
-        let ends = start + period - now;
+        let ends = period - (now - start);
         let Some(left) = tier.threshold().saturating_sub(units).checked_sub(more) else {
             return PlainOutcome::refused(now, policy, more, (ends, ends));
         };

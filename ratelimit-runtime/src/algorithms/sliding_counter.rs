@@ -89,9 +89,11 @@ impl OneTier<Counter> {
         };
         let counter = Counter { period, since: Timestamp::default(), previous, current };
         let ends = start + period - now;
-        let position = Position::new(counter, ends, *tier);
-        if !position.has_room(units) {
-            let times = (position.wait(units), counter.lasts_by(ends));
+        let position = || Position::new(counter, ends, *tier);
+        // Without units in the window before, there is nothing to weigh.
+        let is_below = current.checked_add(units).is_some_and(|all| all <= tier.threshold());
+        if !(previous == 0 && is_below || position().has_room(units)) {
+            let times = (position().wait(units), counter.lasts_by(ends));
             return PlainOutcome::refused(now, policy, units, times);
         }
         let after = Counter { current: current + units, ..counter };

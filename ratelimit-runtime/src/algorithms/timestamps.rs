@@ -76,7 +76,7 @@ pub(crate) struct Ring<'a> {
     buffer: &'a [Timestamp],
 }
 
-impl Ring<'_> {
+impl<'a> Ring<'a> {
     pub(crate) fn len(self) -> usize {
         self.count
     }
@@ -93,13 +93,17 @@ impl Ring<'_> {
         self.count.checked_sub(index + 1).and_then(|index| self.get(index))
     }
 
+    /// Returns the timestamps up to the end of the buffer, and those that go on at its start.
+    fn parts(self) -> [&'a [Timestamp]; 2] {
+        let until_end = self.count.min(self.buffer.len() - self.first);
+        [&self.buffer[self.first..self.first + until_end], &self.buffer[..self.count - until_end]]
+    }
+
     /// Returns the number of timestamps before the first for which `is_before` is false.
     pub(crate) fn partition_point(self, is_before: impl Fn(&Timestamp) -> bool) -> usize {
-        let until_end = self.count.min(self.buffer.len() - self.first);
-        let older = &self.buffer[self.first..self.first + until_end];
-        let newer = &self.buffer[..self.count - until_end];
+        let [older, newer] = self.parts();
         match newer.first() {
-            Some(stamp) if is_before(stamp) => until_end + newer.partition_point(is_before),
+            Some(stamp) if is_before(stamp) => older.len() + newer.partition_point(is_before),
             _ => older.partition_point(is_before),
         }
     }
@@ -252,7 +256,7 @@ impl Timestamps {
         }
         let len = grown(len, needed, capacity);
         let mut buffer = Vec::with_capacity(len);
-        buffer.extend((0..ring.count).filter_map(|index| ring.get(index)));
+        ring.parts().into_iter().for_each(|part| buffer.extend_from_slice(part));
         buffer.resize(len, Timestamp::new(0));
         *self = Self::Heap {
             first: 0,

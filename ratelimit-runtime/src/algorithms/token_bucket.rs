@@ -55,22 +55,17 @@ impl PackedLevel {
         Self { token, parts: (burst >> 8) << 56, written: burst << 56, refill }
     }
 
-    /// Returns the content and the time of the last write, if the bucket has this rate and size.
+    /// Returns an empty bucket of this rate and size, and the content and the time of the last write, if this bucket
+    /// has them.
     #[inline]
-    fn read(&self, bucket: BucketRate, burst: u32) -> Option<(u64, Timestamp)> {
-        let own = Self::new(bucket.token, 0, burst);
+    fn read(&self, bucket: BucketRate, burst: u32) -> Option<(Self, u64, Timestamp)> {
+        let own = Self::new(bucket.token, self.refill, burst);
         // The shares of an equal burst cancel out.
         let (parts, written) = (self.parts ^ own.parts, self.written ^ own.written);
         let is_own = self.token == own.token
             && u64::from(self.refill) == bucket.refill
-            && (parts | written) <= LOW_56;
-        is_own.then_some((parts, Timestamp::new(written)))
-    }
-
-    #[inline]
-    fn set(&mut self, parts: u64, written: Timestamp) {
-        self.parts = self.parts & !LOW_56 | parts & LOW_56;
-        self.written = self.written & !LOW_56 | written.get() & LOW_56;
+            && (parts | written) >> 56 == 0;
+        is_own.then_some((own, parts, Timestamp::new(written)))
     }
 }
 
@@ -88,7 +83,7 @@ impl OneTier<Level> {
         let [tier] = policy.tiers() else { return None };
         let burst = policy.written_bucket_size(*tier);
         let bucket = tier.bucket(burst);
-        let (parts, written) = self.packed.read(bucket, burst)?;
+        let (own, parts, written) = self.packed.read(bucket, burst)?;
         if written > now {
             return None;
         }
@@ -101,7 +96,8 @@ impl OneTier<Level> {
         if parts == bucket.full {
             self.generation = self.generation.renewed(now);
         }
-        self.packed.set(left, now);
+        let (parts, written) = (own.parts | left, own.written | now.get());
+        self.packed = PackedLevel { parts, written, ..own };
         let reset = bucket.until(left, bucket.full);
         if !reads {
             return Some(PlainOutcome::unread(reset));
@@ -135,7 +131,8 @@ impl Count for Level {
         let BucketRate { token, refill, full } = self.bucket;
         let units = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let mut packed = PackedLevel::new(token, units(refill), units(full / token));
-        packed.set(self.parts.unsigned_abs(), written);
+        packed.parts |= self.parts.unsigned_abs() & LOW_56;
+        packed.written |= written.get() & LOW_56;
         if self.parts < 0 {
             packed.token |= DEBT;
         }

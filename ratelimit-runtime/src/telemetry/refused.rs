@@ -98,6 +98,8 @@ struct CurrentMinute {
     ends: Micros,
     /// The place of the latest caller.
     latest: usize,
+    /// The refusals of the caller whose place was taken last. No caller has fewer.
+    fewest: u64,
     /// Hashes of the callers; 0 of a place that is free.
     tags: [u32; CALLERS],
 }
@@ -166,7 +168,8 @@ impl Minutes {
 impl CurrentMinute {
     fn new(number: u64) -> Self {
         let minute = Minute { number, calls: 0, callers: Vec::new() };
-        Self { minute, ends: Micros::new((number + 1) * MINUTE), latest: 0, tags: [0; CALLERS] }
+        let ends = Micros::new((number + 1) * MINUTE);
+        Self { minute, ends, latest: 0, fewest: 0, tags: [0; CALLERS] }
     }
 
     #[inline]
@@ -200,19 +203,22 @@ impl CurrentMinute {
         None
     }
 
-    /// Gives a place to a caller that has none.
+    /// Gives a place to a caller that has none. The search for the fewest refusals starts behind the latest caller: in a
+    /// flood of callers that come once, the next place has as few as the one before, and the others are not read.
     fn replace(&mut self, tag: u32, caller: CallerBytes<'_>) -> usize {
         let caller = StoredCaller::new(caller);
         let callers = &mut self.minute.callers;
-        let place = if callers.len() < CALLERS {
+        let mut place = callers.len();
+        if place < CALLERS {
             callers.push((caller, RefusalCount::default()));
-            callers.len() - 1
         } else {
-            let fewest = callers.iter().enumerate().min_by_key(|(_, (_, count))| count.calls);
-            let (place, calls) = fewest.map_or((0, 0), |(place, (_, count))| (place, count.calls));
-            callers[place] = (caller, RefusalCount { calls, at_most_wrong: calls });
-            place
-        };
+            let places = (self.latest + 1..CALLERS).chain(0..=self.latest);
+            let calls = |place: &usize| callers[*place].1.calls;
+            let next = places.clone().find(|place| calls(place) == self.fewest);
+            place = next.or_else(|| places.min_by_key(calls)).unwrap_or_default();
+            self.fewest = calls(&place);
+            (callers[place].0, callers[place].1.at_most_wrong) = (caller, self.fewest);
+        }
         self.tags[place] = tag;
         place
     }
