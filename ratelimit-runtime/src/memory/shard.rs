@@ -7,7 +7,7 @@ use super::names::interned;
 use super::{block_vec::BlockVec, budget::Removed, permits::PermitTable};
 use crate::{
     algorithms::State,
-    key::{KeyHasher, KeyRef, Lookup, StoredCaller},
+    key::{KeyHasher, Lookup, StoredCaller},
     policy::{Policy, PolicyName},
     request::{Op, Outcome, Place, PlainOutcome, Request, Settle, Standing},
     time::{Micros, Timestamp},
@@ -80,7 +80,7 @@ pub(super) struct Entry {
 
 impl Entry {
     #[cfg(test)]
-    pub(super) fn new(key: KeyRef<'_>) -> Self {
+    pub(super) fn new(key: crate::key::KeyRef<'_>) -> Self {
         let (caller, name) = (StoredCaller::new(key.caller), interned(key.name.text()));
         Self { caller, name, expires: Timestamp::default(), state: State::new(key.state) }
     }
