@@ -77,7 +77,7 @@ async fn a_call_dropped_at_any_await_is_counted_once_or_not_at_all() {
     assert!(dropped > 100, "{dropped}");
     assert!(finished <= units && units <= finished + dropped, "{units}");
     // A dropped call may have left its reply to a task.
-    until("the end of the tasks", async || (alive_tasks() == tasks).then_some(())).await;
+    until("the end of the tasks", async || (alive_tasks() <= tasks).then_some(())).await;
     assert!(server.clients() <= 1);
 }
 
@@ -103,7 +103,7 @@ async fn aborted_tasks_leave_nothing_behind() {
         }
     }
     limiter.check(&LOG, "after").await.unwrap();
-    until("the end of the tasks", async || (alive_tasks() == tasks).then_some(())).await;
+    until("the end of the tasks", async || (alive_tasks() <= tasks).then_some(())).await;
     assert_eq!(server.clients(), 1);
 }
 
@@ -127,7 +127,7 @@ async fn ten_thousand_calls_at_once_are_all_decided_on_one_connection() {
         .after("all decided after", start.elapsed())
         .print();
     assert_eq!(server.command::<u32>(&format!("ZCOUNT {KEY} 0 +inf")), 10_001);
-    until("the end of the tasks", async || (alive_tasks() == tasks).then_some(())).await;
+    until("the end of the tasks", async || (alive_tasks() <= tasks).then_some(())).await;
     assert_eq!(server.clients(), 1);
 }
 
@@ -192,12 +192,12 @@ async fn a_limiter_that_is_dropped_closes_its_connection_and_ends_its_task() {
     assert_eq!(server.clients(), 1);
     drop(clone);
     until("the end of the connection", async || (server.clients() == 0).then_some(())).await;
-    until("the end of the tasks", async || (alive_tasks() == tasks).then_some(())).await;
+    until("the end of the tasks", async || (alive_tasks() <= tasks).then_some(())).await;
     // Also one that never found its server.
     let nobody = format!("redis://127.0.0.1:{}", harness::free_port());
     let lazy = Limiter::builder().connect_lazy(&nobody).unwrap();
     drop(lazy);
-    until("the end of the tasks", async || (alive_tasks() == tasks).then_some(())).await;
+    until("the end of the tasks", async || (alive_tasks() <= tasks).then_some(())).await;
 }
 
 #[test]
