@@ -57,8 +57,8 @@ const SENTENCES: [Sentence; 19] = [
                 .into()
         },
     ),
-    ("capacity", "is a second command of {}.", |it| {
-        vec![number(it.of("release: server time to token_bucket"), 1)]
+    ("capacity", "is a second command of at most {}.", |it| {
+        vec![number(it.of("release: server time to token_bucket").max(0.1), 1)]
     }),
     ("capacity", "| `sliding_window` | {} / {} / {} | {} / {} / {} |", |it| {
         it.bytes("sliding_window")
