@@ -198,7 +198,7 @@ async fn people_in_memory_are_decided_as_the_model_does() {
 async fn people_on_redis_are_decided_as_the_model_does() {
     let server = RedisServer::start();
     for make in ALGORITHMS {
-        let (limiter, count) = (server.limiter().await, operations() / 100);
+        let (limiter, count) = (server.limiter().await, operations() / 50);
         check(&limiter, make, (By::Instant, false), count, async |_: &mut Rng| 1_000).await;
     }
 }
