@@ -189,7 +189,7 @@ async fn people_in_memory_are_decided_as_the_model_does() {
             tokio::time::advance(pause).await;
             u64::try_from(pause.as_micros()).unwrap()
         };
-        check(&Limiter::in_memory(), make, (By::Number, true), operations() / 10, advance).await;
+        check(&Limiter::in_memory(), make, (By::Number, true), operations() / 5, advance).await;
     }
 }
 
