@@ -5,6 +5,8 @@
 //!
 //! Floor 4: imports `decision`, `error`, `policy` and `request`. Backends, `limiter` and `web` import it.
 
+#[cfg(all(test, feature = "metrics"))]
+pub(crate) mod foreign_recorder;
 mod limits;
 #[cfg(feature = "metrics")]
 mod metrics;

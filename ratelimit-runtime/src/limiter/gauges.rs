@@ -97,31 +97,8 @@ fn record_counts(counts: &PolicyStats, policy: &Policy) {
 mod tests {
     use std::time::Duration;
 
-    use metrics::{
-        Counter, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
-        with_local_recorder,
-    };
-
     use super::*;
-
-    /// A recorder that may read the limits itself.
-    struct Foreign;
-
-    impl Recorder for Foreign {
-        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
-            Counter::noop()
-        }
-        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-            assert!(SHOWN_TIERS.try_lock().is_some(), "locked");
-            Gauge::noop()
-        }
-        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-            Histogram::noop()
-        }
-    }
+    use crate::telemetry::foreign_recorder::with_foreign_recorder;
 
     #[tokio::test]
     async fn a_recorder_is_called_without_a_lock() {
@@ -131,6 +108,7 @@ mod tests {
         limiter.check(&POLICY, "alice").await.unwrap();
         let is_it = |limit: &RegisteredPolicy| limit.name() == "gauges";
         assert!(policies_by_hand().iter().any(is_it));
-        with_local_recorder(&Foreign, || limiter.record_limits());
+        let is_free = || assert!(SHOWN_TIERS.try_lock().is_some(), "locked");
+        with_foreign_recorder(is_free, || limiter.record_limits());
     }
 }

@@ -222,38 +222,17 @@ async fn a_full_store_scans_only_keys_again_that_were_called_since() {
 #[cfg(feature = "metrics")]
 #[tokio::test(start_paused = true)]
 async fn a_recorder_of_key_counts_finds_no_lock_and_may_panic() {
-    use std::{
-        panic::{AssertUnwindSafe, catch_unwind},
-        sync::Arc,
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use crate::telemetry::foreign_recorder::with_foreign_recorder;
+
+    let store = store_of(1, 2);
+    let at_gauge = || {
+        assert!(store.shards.iter().all(|shard| shard.table.try_lock().is_some()), "locked");
+        panic!("as recorders may");
     };
-
-    use metrics::{
-        Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
-    };
-
-    struct Foreign(Arc<MemoryStore>);
-
-    impl Recorder for Foreign {
-        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
-            Counter::noop()
-        }
-        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-            assert!(self.0.shards.iter().all(|shard| shard.table.try_lock().is_some()), "locked");
-            panic!("as recorders may");
-        }
-        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-            Histogram::noop()
-        }
-    }
-
-    let store = Arc::new(store_of(1, 2));
-    let recorder = Foreign(Arc::clone(&store));
     let panics_in = |work: &dyn Fn()| {
-        let result =
-            catch_unwind(AssertUnwindSafe(|| metrics::with_local_recorder(&recorder, work)));
+        let result = catch_unwind(AssertUnwindSafe(|| with_foreign_recorder(at_gauge, work)));
         let panicked = result.expect_err("the recorder is called");
         assert_eq!(panicked.downcast_ref::<&str>(), Some(&"as recorders may"));
     };
