@@ -29,7 +29,7 @@ pub(crate) const NO_LIMIT: &str =
 ///
 /// A test that compares their lines notices each change of a limit:
 ///
-/// ```
+/// ```standalone_crate
 /// use ratelimit_runtime::{RateLimitError, policies, rate_limit};
 ///
 /// #[rate_limit(name = "greet", period = "1m", threshold = 5, key = user)]
@@ -221,7 +221,7 @@ impl RegisteredPolicy {
     /// [`caller::scope`](crate::caller::scope) and identity layers. All such calls share one bucket, and
     /// each client can use up the quota of the others.
     ///
-    /// ```
+    /// ```standalone_crate
     /// use ratelimit_runtime::{RateLimitError, policies, rate_limit};
     ///
     /// #[rate_limit(name = "greet", period = 60, threshold = 5)]
@@ -326,7 +326,7 @@ impl fmt::Debug for RegisteredPolicy {
 /// They are also logged at `warn`: those of functions when a limiter is [installed](crate::install),
 /// those of checks by hand at the first check.
 ///
-/// ```
+/// ```standalone_crate
 /// use std::time::Duration;
 /// use ratelimit_runtime::{Limiter, Policy, RateLimitError, conflicts, rate_limit};
 ///

@@ -262,7 +262,7 @@ impl Limiter {
     /// A threshold such as `plan.searches` has no value without a call, and that of another caller's call would
     /// be wrong. Pass the caller's own:
     ///
-    /// ```
+    /// ```standalone_crate
     /// # use std::time::Duration;
     /// # use ratelimit_runtime::{Limiter, RateLimitError, Tier, policies_of, rate_limit};
     /// #[rate_limit(name = "search", period = "1h", threshold = searches, cost = words, key = user)]

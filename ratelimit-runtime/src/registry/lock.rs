@@ -58,7 +58,7 @@ macro_rules! lock {
 /// The text does not depend on the form of the source, only on the values in it. Values that come with each call are
 /// expressions there. It is parsed back by [`FromStr`], which ignores empty lines and comments with `#`.
 ///
-/// ```
+/// ```standalone_crate
 /// use ratelimit_runtime::{LimitList, RateLimitError, rate_limit};
 ///
 /// #[rate_limit(

@@ -37,7 +37,7 @@ pub struct PublishedTier {
 /// Returns the limits of all annotated functions that refuse calls, sorted by name, for a page or a document
 /// that customers read. Limits in a dry run are left out.
 ///
-/// ```
+/// ```standalone_crate
 /// use ratelimit_runtime::{RateLimitError, published_limits, rate_limit};
 ///
 /// #[rate_limit(name = "search", period = "1m", threshold = 30, key = user)]
