@@ -161,18 +161,23 @@ impl<T: AsCall> AllCalls<'_, T> {
     #[inline]
     fn receive(&mut self, index: usize, answer: Answer<Decision>) -> Result<(), Refused> {
         let part = &mut self.0[index];
-        part.answer = Some(answer);
-        match part.answer.take_if(|answer| answer.is_err() && !part.is_soft) {
-            Some(Err(error)) => Err((index, error)),
-            _ => Ok(()),
+        match answer {
+            Err(error) if !part.is_soft => Err((index, error)),
+            answer => {
+                part.answer = Some(answer);
+                Ok(())
+            }
         }
     }
 
     /// Asks the calls until one has to be awaited.
     fn start(&mut self) -> AskedCalls {
         // Memory remembers no refusals.
-        if self.open().all(|(_, call)| call.is_plain_in_memory()) {
-            return self.ask([None; 2]);
+        let is_plain = |call: Call<'_>| {
+            call.limiter.is_in_memory() && call.takes_plain_unit() || call.is_plain_in_memory()
+        };
+        if self.open().all(|(_, call)| is_plain(call)) {
+            return self.ask(&mut (0..self.0.len()));
         }
         // Each of two that may wait would hold what it has taken meanwhile.
         if let Some((index, call)) = self.waiting().nth(1) {
@@ -180,17 +185,19 @@ impl<T: AsCall> AllCalls<'_, T> {
             call.limiter.inner.notices.invalid_policy(&error);
             return Err((index, error.into()));
         }
-        self.ask([self.known(), self.first_waiting()])
+        self.ask_after(self.known())
     }
 
-    /// Returns the call that may wait: it is asked before the others, so that nothing is taken meanwhile.
-    fn first_waiting(&self) -> Option<usize> {
-        self.waiting().next().map(|(index, _)| index)
+    /// Asks the calls until one has to be awaited, this one first. The call that may wait is asked before the
+    /// others, so that nothing is taken meanwhile.
+    fn ask_after(&mut self, first: Option<usize>) -> AskedCalls {
+        let waiting = self.waiting().next().map(|(index, _)| index);
+        self.ask(&mut first.into_iter().chain(waiting).chain(0..self.0.len()))
     }
 
-    /// Asks the calls until one has to be awaited, these first.
-    fn ask(&mut self, first: [Option<usize>; 2]) -> AskedCalls {
-        for index in first.into_iter().flatten().chain(0..self.0.len()) {
+    /// Asks the calls in this order until one has to be awaited.
+    fn ask(&mut self, order: &mut dyn Iterator<Item = usize>) -> AskedCalls {
+        for index in order {
             let Some(call) = self.0[index].open() else { continue };
             match call.start() {
                 Started::Ready(answer) => self.receive(index, answer)?,
@@ -207,7 +214,7 @@ impl<T: AsCall> AllCalls<'_, T> {
                 Ok(None) => return Ok(()),
                 Ok(Some((index, answer))) => {
                     let received = self.receive(index, answer.await);
-                    asked = received.and_then(|()| self.ask([None, self.first_waiting()]));
+                    asked = received.and_then(|()| self.ask_after(None));
                 }
                 Err(refused) => {
                     self.give_back().await;

@@ -44,7 +44,7 @@ impl Call<'_> {
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     pub(crate) fn start<A: Admission>(self) -> Started<Answer<A>> {
-        if self.options.cost == 1 && self.policy.is_simple() && self.is_decided_at_once() {
+        if self.takes_plain_unit() {
             return self.take_units(1, false);
         }
         self.start_with_more()
@@ -91,6 +91,13 @@ impl Call<'_> {
         }
         let request = Request::new(self.policy, Op::Take, units);
         Started::Ready(Ok(A::new(permit, || self.counted(request, outcome.outcome()))))
+    }
+
+    /// Returns `true` if the call is plain and takes one unit.
+    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
+    #[inline(always)]
+    pub(super) fn takes_plain_unit(self) -> bool {
+        self.options.cost == 1 && self.policy.is_simple() && self.is_decided_at_once()
     }
 
     /// Returns `true` if the call is plain but for its cost and its permit, and memory decides. A refusal of several
