@@ -1,7 +1,7 @@
 //! Any two arguments combine in functions of every shape, or are an error: the one or the other as written
 //! here.
 
-use std::{fmt::Write as _, fs};
+use std::{fmt::Write as _, fs, thread};
 
 use proc_macro2::TokenStream;
 
@@ -287,11 +287,13 @@ fn function(shape: usize, number: usize, pair: [&Argument; 2]) -> (String, Strin
 
 #[test]
 fn functions_with_two_arguments_compile_without_a_warning() {
-    let (compiler, mut program, mut calls) = (Compiler::new(), PRELUDE.to_owned(), String::new());
+    // Each pair has one function in a program that is formatted, and one in a program on one line.
+    let mut programs = [(); 2].map(|()| (PRELUDE.to_owned(), String::new()));
     let allowed = pairs().into_iter().filter(|[one, other]| !is_wrong(one.name, other.name));
     let mut functions = 0;
     for (index, pair) in allowed.enumerate() {
-        for shape in [index % SHAPES, (index / SHAPES + 1) % SHAPES] {
+        let shapes = [index % SHAPES, (index / SHAPES + 1) % SHAPES];
+        for ((program, calls), shape) in programs.iter_mut().zip(shapes) {
             // The type of a boxed future stays as it is.
             let is_fallible = pair.iter().any(|argument| argument.name == "fallible");
             let shape = if is_fallible { shape % (SHAPES - 1) } else { shape };
@@ -302,14 +304,21 @@ fn functions_with_two_arguments_compile_without_a_warning() {
         }
     }
     assert!(functions > 400, "{functions}");
-    write!(program, "\nfn main() {{\n    let limiter = Limiter::in_memory();\n{calls}}}\n")
-        .unwrap();
-    let on_one_line = program.parse::<TokenStream>().unwrap().to_string();
-    for (name, code) in [("formatted", program), ("on_one_line", on_one_line)] {
-        let path = compiler.scratch(name);
-        fs::write(&path, code).unwrap();
-        if let Err(errors) = compiler.compile(&path, "metadata") {
-            panic!("{name}: {}", errors.chars().take(8_000).collect::<String>());
+    let [formatted, on_one_line] = programs.map(|(program, calls)| {
+        format!("{program}\nfn main() {{\n    let limiter = Limiter::in_memory();\n{calls}}}\n")
+    });
+    let on_one_line = on_one_line.parse::<TokenStream>().unwrap().to_string();
+    let compiler = Compiler::new();
+    thread::scope(|scope| {
+        for (name, code) in [("formatted", formatted), ("on_one_line", on_one_line)] {
+            let path = compiler.scratch(name);
+            fs::write(&path, code).unwrap();
+            let compiler = &compiler;
+            scope.spawn(move || {
+                if let Err(errors) = compiler.compile(&path, "metadata") {
+                    panic!("{name}: {}", errors.chars().take(8_000).collect::<String>());
+                }
+            });
         }
-    }
+    });
 }

@@ -167,7 +167,7 @@ async fn keep_asking(service: reqwest::RequestBuilder, end: Instant) -> Vec<Answ
         // The process may have been killed.
         let Ok(response) = service.try_clone().unwrap().send().await else { break };
         if response.status() == 429 {
-            sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(100)).await;
             continue;
         }
         assert_eq!(response.status(), 200);

@@ -189,7 +189,7 @@ async fn people_in_memory_are_decided_as_the_model_does() {
             tokio::time::advance(pause).await;
             u64::try_from(pause.as_micros()).unwrap()
         };
-        check(&Limiter::in_memory(), make, (By::Number, true), operations() / 5, advance).await;
+        check(&Limiter::in_memory(), make, (By::Number, true), operations() / 3, advance).await;
     }
 }
 
@@ -198,7 +198,7 @@ async fn people_in_memory_are_decided_as_the_model_does() {
 async fn people_on_redis_are_decided_as_the_model_does() {
     let server = RedisServer::start();
     for make in ALGORITHMS {
-        let (limiter, count) = (server.limiter().await, operations() / 50);
+        let (limiter, count) = (server.limiter().await, operations() / 30);
         check(&limiter, make, (By::Instant, false), count, async |_: &mut Rng| 1_000).await;
     }
 }
