@@ -6,7 +6,7 @@ import { element, id, mayAct, say } from './elements.js';
 import { fleetOf, followFleet } from './fleet.js';
 import { amount, ENFORCEMENT, numbers, overridden, period, rate, recent, time } from './format.js';
 import { marksOf, showChanges } from './history.js';
-import { COUNTS, SHOWN, ratePlot, spark } from './plots.js';
+import { COUNTS, SHOWN, forgetColors, ratePlot, spark } from './plots.js';
 import { scopeForm } from './scope.js';
 
 const at = (name) => document.getElementById(name);
@@ -138,8 +138,19 @@ function describeRow(limit) {
 const admissions = (limit) => fleetOf(limit.said.name)?.admittedRate ?? recent(limit.counts[0]);
 const refusals = (limit) => fleetOf(limit.said.name)?.refusedRate ?? recent(limit.counts[1]) + recent(limit.counts[2]);
 
+let isDue = false;
+
+/** Shows the numbers in the next frame: once for all that has come till then, and not while nobody sees the page. */
 function show() {
-  if (view === null) return;
+  if (isDue || view === null) return;
+  isDue = true;
+  requestAnimationFrame(() => {
+    isDue = false;
+    draw();
+  });
+}
+
+function draw() {
   overview.show(times, totals, marksOf(view), view.enforcement?.what.enforcement === 'off');
   storeChip();
   const { index, words } = WINDOWS[at('order').value] ?? WINDOWS.minutes;
@@ -152,7 +163,10 @@ function show() {
     say(parts.sum, amount(latelyOf(name).refused[index]));
     say(parts.window, ` refused in the ${words}`);
     parts.refused.classList.toggle('some', refusals(limit) > 0);
-    if (!parts.item.hidden) spark(parts.canvas, limit.counts);
+  }
+  // After all texts: a plot asks for its width, before which the browser arranges what was written.
+  for (const limit of limits.values()) {
+    if (!limit.row.item.hidden) spark(limit.row.canvas, limit.counts);
     limit.detail?.plot(times, limit);
   }
 }
@@ -332,6 +346,7 @@ function paint(theme) {
   });
 }
 const kept = () => {
+  forgetColors();
   try {
     return localStorage.getItem('ratelimit-theme');
   } catch {
