@@ -103,7 +103,8 @@ function doing(scope, answer, overrides) {
       const before = overrides().find((it) => it.limit === limit && it.scope === chosen)?.what;
       const others = Object.entries(before ?? {}).filter(([field]) => !['until', 'by', ...OWN[what] ?? []].includes(field));
       const both = until && others.length > 0 && new Date(before.until ?? 0).getTime() !== new Date(until === 'never' ? 0 : until).getTime();
-      const more = both ? `Its end is then also that of: ${overridden(Object.fromEntries(others))} (${before.by ?? 'unknown'}).` : '';
+      const ends = both ? `Its end is then also that of: ${overridden(Object.fromEntries(others))} (${before.by ?? 'unknown'}).` : '';
+      const more = `${ends} ${body.scope ? '' : scope.instead()}`.trim();
       const end = until && until !== 'never' ? `, until ${time(until)}` : '';
       if (!await confirmed(chosen, `${limit}: ${words}${end}.`, more)) return false;
       const request = { limit, ...body, ...until && { until }, ...both && { ends_whole: true }, scope: chosen };

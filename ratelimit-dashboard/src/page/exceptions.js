@@ -34,10 +34,10 @@ export function exceptions(name, scope, named, words) {
       say(count, error.message);
     }
   };
-  const run = async (what, body, chosen, question) => {
+  const run = async (what, body, chosen, question, more) => {
     answer.classList.remove('bad');
     try {
-      if (!await confirmed(chosen, question)) return;
+      if (!await confirmed(chosen, question, more)) return;
       say(answer, (await act(what, { ...body, scope: chosen })).done);
     } catch (error) {
       answer.classList.add('bad');
@@ -55,7 +55,7 @@ export function exceptions(name, scope, named, words) {
       say(answer, error.message);
       return;
     }
-    run('exception', { limit, caller: named(), what, ...end }, scope.scope(), `${subject(limit)}, caller ${words()}: ${kind}.`);
+    run('exception', { limit, caller: named(), what, ...end }, scope.scope(), `${subject(limit)}, caller ${words()}: ${kind}.`, scope.instead());
   };
   const row = (it) => element('li', {},
     element('span', { class: 'name' }, it.caller),
