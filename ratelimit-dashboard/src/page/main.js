@@ -188,16 +188,22 @@ const ORDERS = {
 };
 
 function arrange() {
+  const rows = at('rows');
   const sorted = [...limits.entries()].sort(([a], [b]) => (a < b ? -1 : 1))
     .sort(([, a], [, b]) => ORDERS[at('order').value](a, b));
+  sorted.forEach(([, { row: { item } }], index) => {
+    if (rows.children[index] !== item) rows.insertBefore(item, rows.children[index] ?? null);
+  });
+  filter();
+}
+
+function filter() {
   const wanted = at('find').value.trim().toLowerCase();
   let found = 0;
-  sorted.forEach(([name, limit], index) => {
-    const { item } = limit.row;
-    if (at('rows').children[index] !== item) at('rows').insertBefore(item, at('rows').children[index] ?? null);
+  for (const [name, { row: { item } }] of limits) {
     item.hidden = !name.toLowerCase().includes(wanted);
     if (!item.hidden) found += 1;
-  });
+  }
   say(at('count'), wanted ? `${found} of ${limits.size} limits` : `${limits.size} limits`);
   at('empty').hidden = found > 0;
   say(at('empty'), limits.size === 0
@@ -205,16 +211,19 @@ function arrange() {
     : 'No limit has this in its name.');
 }
 
-at('find').addEventListener('input', arrange);
+at('find').addEventListener('input', filter);
 at('order').addEventListener('change', () => {
   arrange();
   show();
 });
-// What someone is at stays where it is.
-setInterval(() => {
-  const isUsed = at('rows').contains(document.activeElement) || at('rows').matches(':hover');
-  if (!isUsed && at('order').value !== 'name') arrange();
-}, 3000);
+// What someone is at stays where it is; a new limit is the last one then.
+function rearrange() {
+  for (const { row: { item } } of limits.values()) if (!item.parentNode) at('rows').append(item);
+  if (isAtRows()) filter();
+  else arrange();
+}
+const isAtRows = () => at('rows').contains(document.activeElement) || at('rows').matches(':hover');
+setInterval(rearrange, 3000);
 
 // What is said of the limits.
 
@@ -258,7 +267,7 @@ function told(next) {
     limits.get(name).row.item.remove();
     limits.delete(name);
   }
-  arrange();
+  rearrange();
   limits.forEach(describe);
   storeChip();
   const most = next.enforcement;
@@ -337,6 +346,7 @@ if (!mayAct) document.querySelectorAll('[data-act]').forEach((it) => it.remove()
 const THEMES = ['auto', 'light', 'dark'];
 function paint(theme) {
   document.documentElement.dataset.theme = theme;
+  forgetColors();
   say(at('theme'), `◐ ${theme}`);
   at('theme').setAttribute('aria-label', `Colours: ${theme}`);
   overview.redraw();
@@ -346,7 +356,6 @@ function paint(theme) {
   });
 }
 const kept = () => {
-  forgetColors();
   try {
     return localStorage.getItem('ratelimit-theme');
   } catch {
