@@ -1,4 +1,4 @@
-//! What an operator is at stays as it is while the page is told more.
+//! The page replaces and moves nothing that an operator is at.
 
 use harness::{Browser, ran_in_own_process};
 use ratelimit_dashboard::Access;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::page::{Service, click, fill, is_clean, open, until_said};
 
-/// Has the view of all limits sent again, and waits until it is shown.
+/// Changes an override, which sends the view of all limits again, and waits until the page shows it.
 async fn tell(service: &Service, browser: &Browser, threshold: u32) {
     service.limiter.overrides().set("paced", Override::new().threshold(threshold)).unwrap();
     until_said(browser, "#change-rows li", &format!("→ threshold {threshold}")).await;
