@@ -35,6 +35,9 @@
 //! process an operator's override comes [before](ratelimit_runtime::OverrideSource::Operator) Redis. So it also works
 //! while Redis is dead. It stays until its end, until it is removed, or until the same override is changed for the fleet.
 //!
+//! While Redis cannot be used, the page asks before it acts on this process in place of the fleet. It returns to the fleet
+//! once Redis answers.
+//!
 //! An override has one end. An action that would give another operator's part of it a new one asks first.
 //!
 //! The page lists the last changes and resets with their operators. The latest change of each override can be undone. It

@@ -45,14 +45,32 @@ async fn the_fleet_is_changed_after_a_question_and_the_change_is_undone() {
     until_said(&browser, "#change-answer", "Undone for hello").await;
     assert!(!is_written());
 
+    // What the fleet cannot be told is asked about, and is no choice for later.
     server.kill();
     browser.until("document.querySelector('.more [data-scope=fleet]').disabled").await;
     until_said(&browser, ".more .scope .hint", "Redis cannot be used").await;
-    // Not where the bar covers it.
-    browser.value("window.scrollTo(0, 0)").await;
+    click(&browser, "[data-enforce=dry_run]").await;
+    until_said(&browser, "#confirm-title", "Change this process?").await;
+    until_said(&browser, "#confirm-text", "hello: dry run. Redis cannot be used").await;
+    click(&browser, "#confirm-no").await;
+    fill(&browser, ".caller [name=part]", "bob").await;
+    click(&browser, "[data-exception=exempt]").await;
+    until_said(&browser, "#confirm-text", "hello, caller bob: exempt. Redis cannot be used").await;
+    click(&browser, "#confirm-no").await;
+    server.restart();
+    browser.until("document.querySelector('.more [data-scope=fleet]').checked").await;
+
+    // What the operator has chosen is neither asked about nor ended by a Redis that is well again.
+    click(&browser, ".more [data-scope=process]").await;
+    server.kill();
+    browser.until("document.querySelector('.more [data-scope=fleet]').disabled").await;
     click(&browser, "[data-enforce=off]").await;
     until_said(&browser, "[data-limit=hello] .row .chip", "off").await;
     assert_eq!(service.greet("bob").await, 200);
+    server.restart();
+    browser.until("!document.querySelector('.more [data-scope=fleet]').disabled").await;
+    let process = "document.querySelector('.more [data-scope=process]').checked";
+    assert_eq!(browser.value(process).await, true);
     let names = names(&browser).await;
     for part in
         ["hello sliding window", "admitted/s", "refused/s", "Undo: hello, none → off, until "]

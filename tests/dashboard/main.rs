@@ -15,5 +15,6 @@ mod plans;
 mod pointer;
 mod questions;
 mod samples;
+mod steady;
 mod strangers;
 mod undo;

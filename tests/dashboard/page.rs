@@ -133,8 +133,7 @@ pub(crate) async fn until_said(browser: &Browser, selector: &str, expected: &str
     let mut last = Value::Null;
     let waited = tokio::time::timeout(Duration::from_secs(30), async {
         while !last.as_str().is_some_and(|text| text.contains(expected)) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            last = browser.value(&said).await;
+            last = browser.look(&said).await;
         }
     });
     assert!(waited.await.is_ok(), "{selector} says {last}, and not {expected}");

@@ -27,6 +27,18 @@ async fn plots_move_in_both_colours_and_on_a_phone() {
         let before = browser.value(&picture).await;
         browser.until(&format!("{picture} !== {before}")).await;
     }
+    // A picture asks for no style of the page: what it costs grows with the limits, and not with their bars.
+    let count = "window.asked = 0; const styles = getComputedStyle;
+        window.getComputedStyle = (...it) => (window.asked += 1, styles(...it));
+        return true;";
+    browser.page.execute(count, Vec::new()).await.unwrap();
+    for _ in 0..2 {
+        let picture = "document.querySelector('[data-limit=paced] canvas').toDataURL()";
+        let before = browser.value(picture).await;
+        browser.until(&format!("{picture} !== {before}")).await;
+    }
+    let asked = browser.value("window.asked").await.as_u64().unwrap();
+    assert!(asked < 20, "{asked}");
     // A limit that nobody calls has a floor and no bars.
     let idle = browser.value(&painted("[data-limit=hello] canvas")).await.as_u64().unwrap();
     let busy = browser.value(&painted("[data-limit=paced] canvas")).await.as_u64().unwrap();

@@ -5,6 +5,7 @@ use std::{
     io::{Read, Write},
     net::TcpStream,
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use fantoccini::{Client, ClientBuilder, wd::WebDriverCompatibleCommand};
@@ -12,6 +13,9 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 use super::{PATIENCE, free_port, until, wait_for};
+
+/// The pause between two looks at a page: each is work for the driver, the browser and the page.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A browser with a page, a profile and a driver of its own, which are gone when it is dropped.
 #[derive(Debug)]
@@ -73,9 +77,15 @@ impl Browser {
         self.page.execute(&script, Vec::new()).await.expect(expression)
     }
 
+    /// Evaluates an expression in the page after a pause, for loops that wait for it.
+    pub async fn look(&self, expression: &str) -> Value {
+        tokio::time::sleep(LOOK).await;
+        self.value(expression).await
+    }
+
     /// Waits until an expression in the page is true.
     pub async fn until(&self, expression: &str) {
-        until(expression, async || (self.value(expression).await == true).then_some(())).await;
+        until(expression, async || (self.look(expression).await == true).then_some(())).await;
     }
 
     /// Writes what is seen to a file.
@@ -118,6 +128,8 @@ async fn connect(
         "--disable-background-networking",
         "--disable-component-update",
         "--disable-sync",
+        // Pages of the address bar, which nobody sees here; each costs as much as ours.
+        "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
         "--hide-scrollbars",
         "--force-device-scale-factor=1",
     ];

@@ -4,7 +4,7 @@ import { act } from './api.js';
 import { callerForm } from './caller.js';
 import { candidateCard } from './candidate.js';
 import { confirmed } from './confirm.js';
-import { element, id, mayAct, say } from './elements.js';
+import { element, id, mayAct, say, showAll } from './elements.js';
 import { isFleet } from './fleet.js';
 import { ENFORCEMENT, length, numbers, overridden, period, time } from './format.js';
 import { marksOf } from './history.js';
@@ -34,8 +34,9 @@ export function detail(place, name) {
       acting?.describe(said, view);
     },
     count(counts) {
-      facts.replaceChildren(...told(said, counts).flatMap(([term, text]) =>
-        [element('dt', {}, term), element('dd', {}, text)]));
+      const all = told(said, counts).flatMap(([term, text]) => [['dt', term, term], ['dd', term, text]]);
+      showAll(facts, all, ([tag, term]) => `${tag} ${term}`, ([tag]) => element(tag));
+      all.forEach(([, , text], index) => say(facts.children[index], text));
       acting?.count(counts);
     },
     plot(times, limit) {
@@ -103,7 +104,8 @@ function doing(scope, answer, overrides) {
       const before = overrides().find((it) => it.limit === limit && it.scope === chosen)?.what;
       const others = Object.entries(before ?? {}).filter(([field]) => !['until', 'by', ...OWN[what] ?? []].includes(field));
       const both = until && others.length > 0 && new Date(before.until ?? 0).getTime() !== new Date(until === 'never' ? 0 : until).getTime();
-      const more = both ? `Its end is then also that of: ${overridden(Object.fromEntries(others))} (${before.by ?? 'unknown'}).` : '';
+      const ends = both ? `Its end is then also that of: ${overridden(Object.fromEntries(others))} (${before.by ?? 'unknown'}).` : '';
+      const more = `${ends} ${body.scope ? '' : scope.instead()}`.trim();
       const end = until && until !== 'never' ? `, until ${time(until)}` : '';
       if (!await confirmed(chosen, `${limit}: ${words}${end}.`, more)) return false;
       const request = { limit, ...body, ...until && { until }, ...both && { ends_whole: true }, scope: chosen };
@@ -144,6 +146,10 @@ function actions(name) {
     finish(isTried ? run('candidate', { numbers: given }, `try ${words}`) : run('numbers', { numbers: given }, words));
   };
   const numbersForm = renumber(apply, takeBack);
+  // A field that the operator goes to or writes in since is kept.
+  for (const event of ['focusin', 'input']) {
+    numbersForm.place.addEventListener(event, ({ target }) => { if (target.matches('input')) staleUntil = 0; });
+  }
   const candidate = candidateCard((...action) => finish(run(...action)));
   const press = () => {
     // Its own override, not that of all limits.
@@ -270,7 +276,11 @@ function renumber(apply, takeBack) {
     /** Starts from what holds now. */
     fill() {
       const held = said.now ? texts(said.now) : ofOverride();
-      rows.replaceChildren(...held.tiers.map(([length, threshold]) => tier(threshold, length)));
+      showAll(rows, held.tiers, (_, index) => index, () => tier('', ''));
+      held.tiers.forEach(([length, threshold], index) => {
+        const its = (kind) => rows.children[index].querySelector(`[name=${kind}]`);
+        [its('period').value, its('threshold').value] = [length, threshold];
+      });
       burstField.hidden = said.algorithm !== 'token_bucket' || held.tiers.length > 1;
       burst.value = held.burst;
       concurrencyField.hidden = held.concurrency === '';

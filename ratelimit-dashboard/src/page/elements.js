@@ -16,6 +16,27 @@ export function say(place, text) {
   if (place.textContent !== text) place.textContent = text;
 }
 
+const keys = new WeakMap();
+
+/**
+ * Shows an element for each item. What has the key of before is the same element, with the focus in it: while an
+ * operator presses it, it is not replaced.
+ */
+export function showAll(place, items, key, make) {
+  const before = new Map([...place.children].map((it) => [keys.get(it), it]));
+  const shown = items.map((item, index) => {
+    const its = key(item, index);
+    const made = before.get(its) ?? make(item);
+    before.delete(its);
+    keys.set(made, its);
+    return made;
+  });
+  for (const gone of [...place.children].filter((it) => !shown.includes(it))) gone.remove();
+  shown.forEach((it, index) => {
+    if (place.children[index] !== it) place.insertBefore(it, place.children[index] ?? null);
+  });
+}
+
 let last = 0;
 
 /** An id for an element that another one names. */

@@ -2,7 +2,7 @@
 
 import { act } from './api.js';
 import { confirmed } from './confirm.js';
-import { element, id, say } from './elements.js';
+import { element, id, say, showAll } from './elements.js';
 import { overridden, subject } from './format.js';
 
 const KINDS = [['exempt', 'Exempt', { enforcement: 'off' }], ['deny', 'Shut out', { deny: true }]];
@@ -16,7 +16,6 @@ export function exceptions(name, scope, named, words) {
   const all = element('input', { type: 'checkbox', name: 'all-limits' });
   const threshold = element('input', { id: id('threshold'), name: 'exception-threshold', inputmode: 'numeric', size: 6, autocomplete: 'off' });
 
-  let shown = '';
   let asked = 0;
   const load = async () => {
     asked += 1;
@@ -25,19 +24,16 @@ export function exceptions(name, scope, named, words) {
       const { callers, found } = await act('exceptions', { limit: name, find: find.value.trim() });
       // A later question has been asked since.
       if (question !== asked) return;
-      // The same list stays, with the focus in it.
-      const next = JSON.stringify(callers);
-      if (next !== shown) list.replaceChildren(...callers.map(row));
-      shown = next;
+      showAll(list, callers, (it) => JSON.stringify(it), row);
       say(count, found > callers.length ? `The first ${callers.length} of ${found}.` : found === 0 ? 'None.' : '');
     } catch (error) {
       say(count, error.message);
     }
   };
-  const run = async (what, body, chosen, question) => {
+  const run = async (what, body, chosen, question, more) => {
     answer.classList.remove('bad');
     try {
-      if (!await confirmed(chosen, question)) return;
+      if (!await confirmed(chosen, question, more)) return;
       say(answer, (await act(what, { ...body, scope: chosen })).done);
     } catch (error) {
       answer.classList.add('bad');
@@ -55,7 +51,7 @@ export function exceptions(name, scope, named, words) {
       say(answer, error.message);
       return;
     }
-    run('exception', { limit, caller: named(), what, ...end }, scope.scope(), `${subject(limit)}, caller ${words()}: ${kind}.`);
+    run('exception', { limit, caller: named(), what, ...end }, scope.scope(), `${subject(limit)}, caller ${words()}: ${kind}.`, scope.instead());
   };
   const row = (it) => element('li', {},
     element('span', { class: 'name' }, it.caller),

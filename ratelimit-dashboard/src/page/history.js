@@ -2,20 +2,16 @@
 
 import { act } from './api.js';
 import { confirmed } from './confirm.js';
-import { element, mayAct, say } from './elements.js';
+import { element, mayAct, say, showAll } from './elements.js';
 import { overridden, subject, time } from './format.js';
 
 const place = document.getElementById('changes');
 const rows = document.getElementById('change-rows');
 const answer = document.getElementById('change-answer');
-let shown = '';
 
 export function showChanges(changes) {
-  const next = JSON.stringify(changes);
-  if (next === shown) return;
-  shown = next;
   place.hidden = changes.length === 0;
-  rows.replaceChildren(...changes.map(row));
+  showAll(rows, changes, (it) => JSON.stringify(it), row);
 }
 
 /** The start of the process, and the changes of overrides of limits, as marks in a plot. */

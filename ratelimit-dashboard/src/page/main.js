@@ -6,7 +6,7 @@ import { element, id, mayAct, say } from './elements.js';
 import { fleetOf, followFleet } from './fleet.js';
 import { amount, ENFORCEMENT, numbers, overridden, period, rate, recent, time } from './format.js';
 import { marksOf, showChanges } from './history.js';
-import { COUNTS, SHOWN, ratePlot, spark } from './plots.js';
+import { COUNTS, SHOWN, forgetColors, ratePlot, spark } from './plots.js';
 import { scopeForm } from './scope.js';
 
 const at = (name) => document.getElementById(name);
@@ -138,8 +138,19 @@ function describeRow(limit) {
 const admissions = (limit) => fleetOf(limit.said.name)?.admittedRate ?? recent(limit.counts[0]);
 const refusals = (limit) => fleetOf(limit.said.name)?.refusedRate ?? recent(limit.counts[1]) + recent(limit.counts[2]);
 
+let isDue = false;
+
+/** Shows the numbers in the next frame: once for all that has come till then, and not while nobody sees the page. */
 function show() {
-  if (view === null) return;
+  if (isDue || view === null) return;
+  isDue = true;
+  requestAnimationFrame(() => {
+    isDue = false;
+    draw();
+  });
+}
+
+function draw() {
   overview.show(times, totals, marksOf(view), view.enforcement?.what.enforcement === 'off');
   storeChip();
   const { index, words } = WINDOWS[at('order').value] ?? WINDOWS.minutes;
@@ -152,7 +163,10 @@ function show() {
     say(parts.sum, amount(latelyOf(name).refused[index]));
     say(parts.window, ` refused in the ${words}`);
     parts.refused.classList.toggle('some', refusals(limit) > 0);
-    if (!parts.item.hidden) spark(parts.canvas, limit.counts);
+  }
+  // After all texts: a plot asks for its width, before which the browser arranges what was written.
+  for (const limit of limits.values()) {
+    if (!limit.row.item.hidden) spark(limit.row.canvas, limit.counts);
     limit.detail?.plot(times, limit);
   }
 }
@@ -174,16 +188,22 @@ const ORDERS = {
 };
 
 function arrange() {
+  const rows = at('rows');
   const sorted = [...limits.entries()].sort(([a], [b]) => (a < b ? -1 : 1))
     .sort(([, a], [, b]) => ORDERS[at('order').value](a, b));
+  sorted.forEach(([, { row: { item } }], index) => {
+    if (rows.children[index] !== item) rows.insertBefore(item, rows.children[index] ?? null);
+  });
+  filter();
+}
+
+function filter() {
   const wanted = at('find').value.trim().toLowerCase();
   let found = 0;
-  sorted.forEach(([name, limit], index) => {
-    const { item } = limit.row;
-    if (at('rows').children[index] !== item) at('rows').insertBefore(item, at('rows').children[index] ?? null);
+  for (const [name, { row: { item } }] of limits) {
     item.hidden = !name.toLowerCase().includes(wanted);
     if (!item.hidden) found += 1;
-  });
+  }
   say(at('count'), wanted ? `${found} of ${limits.size} limits` : `${limits.size} limits`);
   at('empty').hidden = found > 0;
   say(at('empty'), limits.size === 0
@@ -191,16 +211,19 @@ function arrange() {
     : 'No limit has this in its name.');
 }
 
-at('find').addEventListener('input', arrange);
+at('find').addEventListener('input', filter);
 at('order').addEventListener('change', () => {
   arrange();
   show();
 });
-// What someone is at stays where it is.
-setInterval(() => {
-  const isUsed = at('rows').contains(document.activeElement) || at('rows').matches(':hover');
-  if (!isUsed && at('order').value !== 'name') arrange();
-}, 3000);
+// What someone is at stays where it is; a new limit is the last one then.
+function rearrange() {
+  for (const { row: { item } } of limits.values()) if (!item.parentNode) at('rows').append(item);
+  if (isAtRows()) filter();
+  else arrange();
+}
+const isAtRows = () => at('rows').contains(document.activeElement) || at('rows').matches(':hover');
+setInterval(rearrange, 3000);
 
 // What is said of the limits.
 
@@ -244,7 +267,7 @@ function told(next) {
     limits.get(name).row.item.remove();
     limits.delete(name);
   }
-  arrange();
+  rearrange();
   limits.forEach(describe);
   storeChip();
   const most = next.enforcement;
@@ -323,6 +346,7 @@ if (!mayAct) document.querySelectorAll('[data-act]').forEach((it) => it.remove()
 const THEMES = ['auto', 'light', 'dark'];
 function paint(theme) {
   document.documentElement.dataset.theme = theme;
+  forgetColors();
   say(at('theme'), `◐ ${theme}`);
   at('theme').setAttribute('aria-label', `Colours: ${theme}`);
   overview.redraw();

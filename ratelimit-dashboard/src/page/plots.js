@@ -22,10 +22,18 @@ export const COUNTS = [
 // A canvas takes no variables: an element that is not shown tells what they are now.
 const sample = document.body.appendChild(document.createElement('i'));
 sample.hidden = true;
+// Each question makes the browser compute styles anew, and a plot has hundreds of bars.
+const colors = new Map();
 const color = (name) => {
-  sample.style.color = `var(--${name})`;
-  return getComputedStyle(sample).color;
+  if (!colors.has(name)) {
+    sample.style.color = `var(--${name})`;
+    colors.set(name, getComputedStyle(sample).color);
+  }
+  return colors.get(name);
 };
+
+/** To be called before plots are drawn in other colours. */
+export const forgetColors = () => colors.clear();
 
 const FONT = '11px system-ui, sans-serif';
 

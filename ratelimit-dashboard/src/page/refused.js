@@ -1,7 +1,7 @@
 // The callers of one limit that are refused most.
 
 import { act } from './api.js';
-import { element, id, say } from './elements.js';
+import { element, id, say, showAll } from './elements.js';
 import { isFleet } from './fleet.js';
 
 const WINDOWS = [['minute', 'last minute'], ['ten_minutes', 'last 10 minutes'], ['hour', 'last hour']];
@@ -14,10 +14,10 @@ export function refusedCallers(name, choose) {
   const window = element('select', { id: id('window'), name: 'window' },
     ...WINDOWS.map(([value, words]) => element('option', { value }, words)));
   window.value = 'ten_minutes';
-  let shown = '';
+  const calls = (it) => (it.at_most_wrong > 0 ? `${it.calls - it.at_most_wrong} to ${it.calls} refused` : `${it.calls} refused`);
   const row = (it) => element('li', {},
     element('span', { class: 'name' }, it.name ?? 'a caller without a name'),
-    element('span', { class: 'what' }, it.at_most_wrong > 0 ? `${it.calls - it.at_most_wrong} to ${it.calls} refused` : `${it.calls} refused`),
+    element('span', { class: 'what' }),
     it.name === null ? '' : element('button', {
       type: 'button', 'data-choose': true, 'aria-label': `Choose ${it.name}`, onclick: () => choose(it.name),
     }, 'Choose'));
@@ -29,10 +29,8 @@ export function refusedCallers(name, choose) {
       const { callers, found } = await act('refused', { limit: name, window: window.value, is_fleet: isFleet() });
       // A later question has been asked since.
       if (question !== asked) return;
-      // The same list stays, with the focus in it.
-      const next = JSON.stringify(callers);
-      if (next !== shown) list.replaceChildren(...callers.map(row));
-      shown = next;
+      showAll(list, callers, (it, index) => it.name ?? index, row);
+      callers.forEach((it, index) => say(list.children[index].querySelector('.what'), calls(it)));
       const isNamed = callers.some((it) => it.name !== null);
       say(hint, found === 0 ? 'Nobody was refused.'
         : !isNamed ? 'The service does not show callers: see LimiterBuilder::show_callers and caller_digest.'

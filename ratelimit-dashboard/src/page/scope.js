@@ -26,6 +26,9 @@ export function scopeForm(name = '*') {
     element('fieldset', {}, element('legend', {}, 'Changes take effect in'), ...radios.map(({ label }) => label)), which,
     element('div', { class: 'ends' }, element('label', { for: ends.id }, 'Override ends'), ends, time), hint);
   let view = null;
+  // What the operator has chosen, or would by default; it is in effect whenever it can be.
+  let wanted = 'fleet';
+  for (const { radio } of radios) radio.addEventListener('click', () => { wanted = radio.value; });
   const tell = () => { if (view) say(hint, effect(view, fleet.checked)); };
   place.addEventListener('change', tell);
   const until = (isOff) => {
@@ -44,9 +47,8 @@ export function scopeForm(name = '*') {
         plans.replaceChildren(element('option', { value: name }, name), element('option', { value: limit }, `${limit}, all plans`));
       }
       const usable = next.follows_fleet && next.fleet_failure === null;
-      if (view === null) (usable ? fleet : process).checked = true;
       // At 3 a.m. an action that holds is worth more than one on the fleet that fails.
-      else if (!usable) process.checked = true;
+      (usable && wanted === 'fleet' ? fleet : process).checked = true;
       fleet.disabled = !usable;
       view = next;
       tell();
@@ -56,6 +58,8 @@ export function scopeForm(name = '*') {
     /** `true` if Redis counts the calls of all processes. */
     isShared: () => view?.store === 'redis',
     scope: () => (fleet.checked ? 'fleet' : 'process'),
+    /** Why an action has less effect than the operator wanted, to be asked before it. */
+    instead: () => (wanted === 'fleet' && view?.fleet_failure ? effect(view, false) : ''),
     /** Throws an error in words if no time was chosen. */
     end(isOff = false) {
       const chosen = until(isOff);
