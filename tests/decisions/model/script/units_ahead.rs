@@ -356,7 +356,7 @@ fn no_history_breaks_the_rule_of_its_algorithm() {
     }
 }
 
-/// Returns a change of the script. A search starts where it finds a history.
+/// Returns a change of the script, which must have this text. Searches for its fault start at a seed that finds one.
 fn replaced(from: &str, to: &str) -> impl Fn(&str) -> String {
     move |text| {
         assert!(text.contains(from), "{text}");
