@@ -3,7 +3,10 @@
 //! Each file `model.rs` names the code that it drives or copies. Each invariant is one line of `properties`. A
 //! field of the model breaks a rule on purpose, and a test sees the invariant fail.
 
-use std::{fmt::Debug, hash::Hash};
+use std::{
+    fmt::{self, Debug, Write},
+    hash::Hash,
+};
 
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -28,26 +31,31 @@ pub(crate) use compared_by_text;
 /// Returns the text of a state, with numbers by first appearance in place of its random ids. Those
 /// have nine digits and more.
 pub(crate) fn text(state: &impl Debug) -> String {
-    let (text, mut ids) = (format!("{state:?}"), Vec::new());
-    let mut named = String::with_capacity(text.len());
-    let mut rest = &*text;
-    while let Some(start) = rest.find(|it: char| it.is_ascii_digit()) {
-        let (before, number) = rest.split_at(start);
-        let end = number.find(|it: char| !it.is_ascii_digit()).unwrap_or(number.len());
-        let (number, after) = number.split_at(end);
-        named.push_str(before);
-        if number.len() < 9 {
-            named.push_str(number);
-        } else {
-            let known = ids.iter().position(|id| *id == number).unwrap_or(ids.len());
-            if known == ids.len() {
-                ids.push(number);
-            }
-            named.extend(["#", &known.to_string()]);
+    let mut named = NamedText::default();
+    write!(named, "{state:?}").expect("memory");
+    named.text
+}
+
+/// A text whose random ids are numbered. A number is written as one piece.
+#[derive(Default)]
+struct NamedText {
+    text: String,
+    ids: Vec<String>,
+}
+
+impl Write for NamedText {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        // Most pieces are short, and nothing else of so many states is seen so often.
+        if piece.len() < 9 || !piece.bytes().all(|it| it.is_ascii_digit()) {
+            self.text.push_str(piece);
+            return Ok(());
         }
-        rest = after;
+        let known = self.ids.iter().position(|id| id == piece).unwrap_or(self.ids.len());
+        if known == self.ids.len() {
+            self.ids.push(piece.to_owned());
+        }
+        write!(self.text, "#{known}")
     }
-    named + rest
 }
 
 /// A model whose states can be explored.

@@ -2,7 +2,7 @@
 
 use allocation_counter::{AllocationInfo, measure};
 use harness::RedisServer;
-use ratelimit_runtime::{Limiter, Policy, RateLimitError, rate_limit};
+use ratelimit_runtime::{Limiter, Override, Policy, RateLimitError, rate_limit};
 use std::{
     pin::pin,
     task::{Context, Poll, Waker},
@@ -69,6 +69,23 @@ takes_nothing! {
     a_sliding_counter_takes_nothing: sliding_counter,
     a_fixed_window_takes_nothing: fixed_window,
     a_token_bucket_takes_nothing: token_bucket,
+}
+
+#[test]
+fn the_first_call_of_a_limit_does_not_search_what_other_overrides_meant() {
+    const FOREIGN: u64 = 300;
+    const FRESH: Policy = Policy::sliding_window("fresh", Duration::from_secs(60), 5);
+    let limiter = Limiter::in_memory();
+    for number in 0..FOREIGN {
+        let limit = format!("mail::letters::send_{number}");
+        limiter.overrides().set(&limit, Override::new().threshold(1)).unwrap();
+    }
+    let AllocationInfo { count_total, .. } = measure(|| drop(now(limiter.check(&FRESH, "alice"))));
+    assert!(count_total < 4 * FOREIGN, "{count_total}");
+    let change = Override::new().threshold(2);
+    let AllocationInfo { count_total, .. } =
+        measure(|| limiter.overrides().set("mail::letters::send_0", change).unwrap());
+    assert!(count_total < 10 * FOREIGN, "{count_total}");
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl<'a> Check<'a> {
     pub(super) fn new(limiter: &'a Limiter, policy: &'a Policy, caller: Cow<'a, Caller>) -> Self {
         let on_new = || {
             registry::warn_of_conflict(policy);
-            limiter.overrides().on_new_limit();
+            limiter.overrides().on_new_limit(policy);
         };
         let counters = limiter.is_instrumented().then(|| registry::counters(policy, on_new));
         Self { limiter, policy, caller, observed_as: None, counters, options: Options::default() }

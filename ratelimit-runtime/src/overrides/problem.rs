@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::{Layer, OverrideError, OverrideSource, Overrides, layer::ALL_LIMITS};
 use crate::{
     error::{OneLine, UnavailableReason},
+    policy::Policy,
     registry,
     telemetry::{self, KINDS, ProblemCounts, SOURCES},
 };
@@ -147,6 +148,10 @@ impl Overrides {
     /// ```
     #[must_use]
     pub fn problems(&self) -> Vec<OverrideProblem> {
+        self.problems_with(registry::nearest)
+    }
+
+    fn problems_with(&self, nearest: Nearest) -> Vec<OverrideProblem> {
         let mut problems = Vec::new();
         for ((source, _), errors) in &self.shared.problems.0.lock().rejected {
             let rejected = |error: &OverrideError| OverrideProblem::Rejected {
@@ -158,7 +163,7 @@ impl Overrides {
         let snapshot = self.shared.snapshot.load();
         for source in OverrideSource::ALL {
             let layer = snapshot.layer(source);
-            problems.extend(unknown(source, named(layer)));
+            problems.extend(unknown(source, named(layer), nearest));
         }
         #[cfg(feature = "overrides")]
         if let Some(hashes) = &self.shared.hashes {
@@ -179,14 +184,16 @@ impl Overrides {
         self.report_problems();
     }
 
-    /// Updates the counts: a limit has been used for the first time.
-    pub(crate) fn on_new_limit(&self) {
-        self.report_problems();
+    /// Updates the counts if the limit has an override: it has been used for the first time.
+    pub(crate) fn on_new_limit(&self, policy: &Policy) {
+        if self.may_apply(policy) {
+            self.report_problems();
+        }
     }
 
     /// Logs the new overrides of unknown limits, and updates the counts.
     pub(super) fn on_change(&self, source: OverrideSource, before: &Layer, now: &Layer) {
-        for problem in unknown(source, &named(now) - &named(before)) {
+        for problem in unknown(source, &named(now) - &named(before), registry::nearest) {
             if matches!(problem, OverrideProblem::UnknownLimit { nearest: Some(_), .. }) {
                 tracing::warn!(%problem, "override changes no limit");
             } else {
@@ -196,9 +203,11 @@ impl Overrides {
         self.report_problems();
     }
 
+    /// Updates the counts, without a search for what was meant: a hash on Redis, which is read each second, has the
+    /// names of many services.
     pub(super) fn report_problems(&self) {
         let mut now = ProblemCounts::default();
-        for problem in self.problems() {
+        for problem in self.problems_with(|_, _| None) {
             now[problem.source() as usize][problem.kind()] += 1;
         }
         let before = std::mem::replace(&mut self.shared.problems.0.lock().reported, now);
@@ -211,8 +220,15 @@ fn named(layer: &Layer) -> BTreeSet<&str> {
     layer.iter().map(|(limit, ..)| limit).filter(|limit| *limit != ALL_LIMITS).collect()
 }
 
+/// Returns the name of a limit that was probably meant by one that no limit has.
+type Nearest = fn(&str, &BTreeSet<&'static str>) -> Option<&'static str>;
+
 /// Returns the problems of the names that no limit has.
-fn unknown(source: OverrideSource, names: BTreeSet<&str>) -> Vec<OverrideProblem> {
+fn unknown(
+    source: OverrideSource,
+    names: BTreeSet<&str>,
+    nearest: Nearest,
+) -> Vec<OverrideProblem> {
     if names.is_empty() {
         return Vec::new();
     }
@@ -221,7 +237,7 @@ fn unknown(source: OverrideSource, names: BTreeSet<&str>) -> Vec<OverrideProblem
     let problem = |limit: &str| OverrideProblem::UnknownLimit {
         source,
         limit: limit.to_owned(),
-        nearest: registry::nearest(limit, &known),
+        nearest: nearest(limit, &known),
     };
     unknown.map(problem).collect()
 }
