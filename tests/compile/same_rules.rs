@@ -3,6 +3,7 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
+use harness::schedule::operations;
 use proc_macro2::{TokenStream, TokenTree};
 use proptest::{prelude::*, test_runner::FileFailurePersistence};
 use quote::quote;
@@ -50,7 +51,7 @@ fn number() -> impl Strategy<Value = u64> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 20_000,
+        cases: u32::try_from(operations() / 4).expect("some thousands"),
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("proptest-regressions"))),
         ..ProptestConfig::default()
     })]
