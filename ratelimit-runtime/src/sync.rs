@@ -9,7 +9,7 @@
 #[cfg(all(test, ratelimit_loom))]
 pub(crate) use self::{
     loom_lock::Mutex,
-    schedules::{Thread, advance, each, with},
+    schedules::{Thread, advance, each, each_with_preemptions, with},
 };
 #[cfg(all(test, ratelimit_loom))]
 pub(crate) use loom::sync::{MutexGuard, atomic};
@@ -73,12 +73,25 @@ mod schedules {
 
     /// Runs the model once for each schedule. Only [`advance`] moves the clock.
     pub(crate) fn each(model: impl Fn() + Send + Sync + 'static) {
+        explore(loom::model::Builder::new(), model);
+    }
+
+    /// Runs the model once for each schedule in which threads are preempted up to so many times. All schedules of
+    /// three threads with many steps take hours.
+    pub(crate) fn each_with_preemptions(most: usize, model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        // The bound of `LOOM_MAX_PREEMPTIONS` goes before.
+        builder.preemption_bound.get_or_insert(most);
+        explore(builder, model);
+    }
+
+    fn explore(builder: loom::model::Builder, model: impl Fn() + Send + Sync + 'static) {
         let schedules = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&schedules);
         CLOCK.with(|clock| {
             let _clock = clock.enter();
             let model = Arc::new(model);
-            loom::model(move || {
+            builder.check(move || {
                 counted.fetch_add(1, Ordering::Relaxed);
                 let model = Arc::clone(&model);
                 spawn(move || model()).join().expect("no panic");

@@ -7,8 +7,12 @@ use axum::{
     extract::{Path, State},
     routing::get,
 };
-use fantoccini::{Locator, elements::Element};
-use harness::Browser;
+use fantoccini::{
+    Locator,
+    elements::Element,
+    error::{CmdError, ErrorStatus},
+};
+use harness::{Browser, until};
 use ratelimit_dashboard::{Access, NamedAccess};
 use ratelimit_runtime::{Limiter, RateLimitError, rate_limit};
 use serde_json::{Value, json};
@@ -115,10 +119,21 @@ pub(crate) async fn find(browser: &Browser, selector: &str) -> Element {
 }
 
 pub(crate) async fn click(browser: &Browser, selector: &str) {
-    // Not where the bar covers it.
+    // Not where the bar covers it, and again if news has moved it there since.
     let centre = "scrollIntoView({ block: 'center' })";
-    browser.value(&format!("document.querySelector({})?.{centre}", json!(selector))).await;
-    find(browser, selector).await.click().await.expect(selector);
+    let centre = format!("document.querySelector({})?.{centre}", json!(selector));
+    until(selector, async || {
+        browser.value(&centre).await;
+        match find(browser, selector).await.click().await {
+            Err(CmdError::Standard(error))
+                if error.error == ErrorStatus::ElementClickIntercepted =>
+            {
+                None
+            }
+            clicked => Some(clicked.expect(selector)),
+        }
+    })
+    .await;
 }
 
 pub(crate) async fn fill(browser: &Browser, selector: &str, text: &str) {

@@ -94,7 +94,10 @@ async fn a_service_with_api_keys_answers_401_with_its_scheme() {
 #[actix_web::test]
 async fn actix_web_answers_the_same() {
     let hello = || actix_routes::get().to(async || HttpResponse::Ok());
-    let alone = RateLimitMiddleware::new(ONE).limiter(Limiter::in_memory());
+    // The first refusal of each limit is logged.
+    const OTHER: Policy =
+        Policy::fixed_window("without_a_middleware", Duration::from_secs(3600), 1);
+    let alone = RateLimitMiddleware::new(OTHER).limiter(Limiter::in_memory());
     let app = actix::init_service(App::new().route("/", hello()).wrap(alone)).await;
     let refused = actix::call_service(&app, actix::TestRequest::get().to_request()).await;
     assert_eq!(refused.status().as_u16(), 400);
