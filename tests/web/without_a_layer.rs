@@ -18,6 +18,8 @@ use ratelimit_runtime::{
 use tower::ServiceExt;
 
 const ONE: Policy = Policy::fixed_window("without_a_layer", Duration::from_secs(3600), 1);
+/// Another limit: the first refusal of each is logged.
+const OTHER: Policy = Policy::fixed_window("without_a_middleware", Duration::from_secs(3600), 1);
 const UNITS: Policy = Policy::token_bucket("announced", Duration::from_secs(3600), 1_000);
 
 async fn answer(router: &Router, request: Request<Body>) -> Response<Body> {
@@ -94,9 +96,6 @@ async fn a_service_with_api_keys_answers_401_with_its_scheme() {
 #[actix_web::test]
 async fn actix_web_answers_the_same() {
     let hello = || actix_routes::get().to(async || HttpResponse::Ok());
-    // The first refusal of each limit is logged.
-    const OTHER: Policy =
-        Policy::fixed_window("without_a_middleware", Duration::from_secs(3600), 1);
     let alone = RateLimitMiddleware::new(OTHER).limiter(Limiter::in_memory());
     let app = actix::init_service(App::new().route("/", hello()).wrap(alone)).await;
     let refused = actix::call_service(&app, actix::TestRequest::get().to_request()).await;
