@@ -124,16 +124,15 @@ pub(crate) async fn click(browser: &Browser, selector: &str) {
     let centre = format!("document.querySelector({})?.{centre}", json!(selector));
     until(selector, async || {
         browser.value(&centre).await;
-        match find(browser, selector).await.click().await {
-            Err(CmdError::Standard(error))
-                if error.error == ErrorStatus::ElementClickIntercepted =>
-            {
-                None
-            }
-            clicked => Some(clicked.expect(selector)),
-        }
+        let clicked = find(browser, selector).await.click().await;
+        (!is_covered(&clicked)).then(|| clicked.expect(selector))
     })
     .await;
+}
+
+fn is_covered(clicked: &Result<(), CmdError>) -> bool {
+    let Err(CmdError::Standard(error)) = clicked else { return false };
+    error.error == ErrorStatus::ElementClickIntercepted
 }
 
 pub(crate) async fn fill(browser: &Browser, selector: &str, text: &str) {
