@@ -77,7 +77,7 @@ mod schedules {
     }
 
     /// Runs the model once for each schedule in which threads are preempted up to so many times. All schedules of
-    /// three threads with many steps take hours.
+    /// three threads with many steps take more than 40 minutes.
     pub(crate) fn each_with_preemptions(most: usize, model: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
         // The bound of `LOOM_MAX_PREEMPTIONS` goes before.

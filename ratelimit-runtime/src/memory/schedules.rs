@@ -91,7 +91,7 @@ fn an_expired_caller_makes_room_for_one_of_those_who_come_at_once() {
 
 #[test]
 fn a_known_caller_is_not_evicted_while_others_make_room() {
-    // Without a bound, it takes hours.
+    // Without a bound, it does not end in minutes.
     each_with_preemptions(4, || {
         let store = store(2);
         let [old, known, new] = [0, 1, 2].map(|nth| caller_in(&store, 0, nth));
