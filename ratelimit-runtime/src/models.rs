@@ -45,7 +45,7 @@ struct NamedText {
 
 impl Write for NamedText {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
-        // Most pieces are short, and nothing else of so many states is seen so often.
+        // The length first: most pieces are shorter.
         if piece.len() < 9 || !piece.bytes().all(|it| it.is_ascii_digit()) {
             self.text.push_str(piece);
             return Ok(());

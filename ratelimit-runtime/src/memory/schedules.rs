@@ -7,7 +7,7 @@ use crate::{
     Policy,
     caller::Caller,
     request::Settle,
-    sync::{Thread, advance, each, each_with_preemptions, with},
+    sync::{Thread, advance, each, each_bounded, with},
 };
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
@@ -91,8 +91,7 @@ fn an_expired_caller_makes_room_for_one_of_those_who_come_at_once() {
 
 #[test]
 fn a_known_caller_is_not_evicted_while_others_make_room() {
-    // Without a bound, it does not end in minutes.
-    each_with_preemptions(4, || {
+    each_bounded(|| {
         let store = store(2);
         let [old, known, new] = [0, 1, 2].map(|nth| caller_in(&store, 0, nth));
         let elsewhere = caller_in(&store, 1, 0);

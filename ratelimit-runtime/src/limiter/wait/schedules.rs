@@ -9,15 +9,13 @@ use std::{
 use crate::{
     Limiter, Policy,
     decision::{Answer, Decision},
-    sync::{Thread, advance, each, each_with_preemptions, with},
+    sync::{Thread, advance, each, each_bounded, with},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 const LINE: Policy = Policy::sliding_window("line", SECOND, 1).weighted();
 const FLIGHT: Policy = Policy::concurrency_limit("flight", 1);
-/// The most preemptions of three threads, which take many steps through a limiter.
-const PREEMPTIONS: usize = 4;
 
 type Call = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
@@ -64,7 +62,7 @@ fn assert_at_rest(limiter: &Limiter) {
 
 #[test]
 fn a_call_that_leaves_a_reset_and_a_wake_up_at_once_make_nobody_later() {
-    each_with_preemptions(PREEMPTIONS, || {
+    each_bounded(|| {
         let limiter = Limiter::in_memory();
         take(&limiter, &LINE);
         let [mut first, second, mut third] = [(); 3].map(|()| arrive(&limiter, &LINE));
@@ -105,7 +103,7 @@ fn a_refund_reaches_a_call_that_arrives_at_once() {
 
 #[test]
 fn calls_that_arrive_and_leave_at_once_have_one_turn_each() {
-    each_with_preemptions(PREEMPTIONS, || {
+    each_bounded(|| {
         let limiter = Limiter::in_memory();
         take(&limiter, &LINE);
         let leaving = arrive(&limiter, &LINE);
@@ -135,7 +133,7 @@ fn calls_that_arrive_and_leave_at_once_have_one_turn_each() {
 
 #[test]
 fn a_permit_that_is_free_at_once_with_an_arrival_is_not_missed() {
-    each_with_preemptions(PREEMPTIONS, || {
+    each_bounded(|| {
         let limiter = Limiter::in_memory();
         let held = take(&limiter, &FLIGHT);
         let leaving = arrive(&limiter, &FLIGHT);
