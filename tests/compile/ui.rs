@@ -13,7 +13,7 @@ use std::{
     thread,
 };
 
-use harness::{ROOT, cargo};
+use harness::{PACKAGES, ROOT, cargo};
 use proc_macro2::TokenStream;
 
 /// The crates that the programs name.
@@ -64,7 +64,7 @@ impl Compiler {
     pub(crate) fn new() -> Self {
         // The crates are built already; cargo names the files.
         let mut command = cargo();
-        command.args(["test", "--workspace", "--no-run", "--quiet", "--message-format=json"]);
+        command.args(["test", "--no-run", "--quiet", "--message-format=json"]).args(PACKAGES);
         let built = command.args(["--test", "compile"]).output().expect("cargo runs");
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         let mut options: Vec<String> =

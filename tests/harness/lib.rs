@@ -46,7 +46,7 @@ pub use self::{
     certificates::{Authority, Identity},
     clock::Clock,
     cluster::Cluster,
-    commands::{EXAMPLES, ROOT, Running, cargo, example},
+    commands::{EXAMPLES, PACKAGES, ROOT, Running, cargo, example},
     fault_report::{FaultLine, Watch},
     first_lines::compare_with_first_lines,
     history::{
@@ -165,9 +165,9 @@ pub async fn admitted(call: impl AsyncFn() -> Result<(), RateLimitError>) -> usi
 
 /// Runs the test in memory and on a Redis of its own.
 pub async fn on_each_store(test: impl AsyncFn(&Limiter)) {
-    test(&Limiter::in_memory()).await;
     let server = RedisServer::start();
-    test(&server.limiter().await).await;
+    let (in_memory, on_redis) = (Limiter::in_memory(), server.limiter().await);
+    tokio::join!(test(&in_memory), test(&on_redis));
 }
 
 /// Returns the refusal in an answer.

@@ -4,7 +4,6 @@
 mod from_actix_governor;
 mod from_actix_limitation;
 mod from_governor;
-#[cfg(feature = "limitador")]
 mod from_limitador;
 mod from_throttle_kit;
 mod from_tower_governor;
