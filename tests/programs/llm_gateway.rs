@@ -141,7 +141,7 @@ async fn an_account_has_five_requests_in_flight() {
 }
 
 /// The window of the fleet's tokens, by an override.
-const WINDOW: Duration = Duration::from_secs(5);
+const WINDOW: Duration = Duration::from_secs(3);
 
 /// The tokens of a free plan in a window.
 const TOKENS: u64 = 1_000;
@@ -208,7 +208,7 @@ async fn four_processes_serve_what_a_plan_allows_though_one_is_killed() {
             clients.spawn(keep_asking(post(service, FREE, &request), end));
         }
     }
-    sleep(WINDOW + WINDOW / 2).await;
+    sleep(WINDOW / 2).await;
     killed.process.kill();
     let free = until("a permit of the killed process", async || {
         let status = one_more.try_clone().unwrap().send().await.unwrap().status();
