@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(600);
 const N: u32 = 8_000;
 /// Long, so that no pause of a busy machine ends it before it is used.
-const LEASE: Duration = Duration::from_secs(12);
+const LEASE: Duration = Duration::from_secs(8);
 
 fn policies(period: Duration, lease: Duration) -> [Policy; 4] {
     [Policy::sliding_window, Policy::fixed_window, Policy::sliding_counter, Policy::token_bucket]

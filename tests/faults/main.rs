@@ -11,6 +11,8 @@ mod credentials;
 mod hostile;
 mod idle;
 mod in_flight;
+// A long test, which the test runner starts by name: early, and beside those that mostly wait.
+mod in_turn;
 mod leases;
 mod line;
 mod mixed;
@@ -19,5 +21,4 @@ mod overrides;
 mod sentinel;
 mod server;
 mod slots;
-mod soak;
 mod tls;

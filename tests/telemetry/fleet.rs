@@ -68,7 +68,7 @@ async fn nothing_is_written_unless_somebody_reads_and_the_hash_ends_by_itself() 
     let limiter = server.limiter().await;
     let calls = |name: &str| server.calls().get(name).copied().unwrap_or(0);
     let asked = calls("hget");
-    until("some polls", async || (calls("hget") > asked + 20).then_some(())).await;
+    until("some polls", async || (calls("hget") > asked + 8).then_some(())).await;
     assert_eq!(calls("hset"), 0);
     assert!(!server.keys().contains(&"ratelimit:status".to_owned()), "{:?}", server.keys());
 
@@ -84,7 +84,7 @@ async fn nothing_is_written_unless_somebody_reads_and_the_hash_ends_by_itself() 
     let written = async || {
         let before = calls("eval");
         let asked = calls("hget");
-        until("some polls", async || (calls("hget") > asked + 20).then_some(())).await;
+        until("some polls", async || (calls("hget") > asked + 8).then_some(())).await;
         calls("eval") - before
     };
     until("no report", async || (written().await == 0).then_some(())).await;

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 #[test]
-fn every_fault_in_turn_under_load_breaks_no_promise() {
+fn every_fault_under_load_breaks_no_promise() {
     let output = Command::new(env!("CARGO_BIN_EXE_soak")).arg("0.25").output().expect("soak runs");
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
