@@ -26,9 +26,9 @@ pub fn seed() -> u64 {
     given.map_or_else(|| fastrand::u64(..), |it| it.parse().expect("MODEL_SEED is a number"))
 }
 
-/// The calls of each algorithm's test: `MODEL_OPS`, or 15 000.
+/// The calls of each algorithm's test: `MODEL_OPS`, or 10 000.
 pub fn operations() -> usize {
-    env::var("MODEL_OPS").map_or(15_000, |it| it.parse().expect("MODEL_OPS is a number"))
+    env::var("MODEL_OPS").map_or(10_000, |it| it.parse().expect("MODEL_OPS is a number"))
 }
 
 /// One call of a schedule.

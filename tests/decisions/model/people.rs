@@ -128,15 +128,15 @@ async fn check(
             limiter.peek(policy, CALLERS[caller]).cost(cost).await
         };
         let case =
-            format!("MODEL_SEED={seed}: {make:?} {caller} {plan:?} {cost} {record} {entries:?}");
+            || format!("MODEL_SEED={seed}: {make:?} {caller} {plan:?} {cost} {record} {entries:?}");
         let Some((enforcement, numbers)) = effective(&entries, plan.1, caller, (HOUR * 24, plan.2))
         else {
-            assert!(matches!(decided, Err(RateLimitError::Denied(_))), "{case}: {decided:?}");
+            assert!(matches!(decided, Err(RateLimitError::Denied(_))), "{}: {decided:?}", case());
             denied += 1;
             continue;
         };
         let passes = |decided: &Result<Decision, RateLimitError>| {
-            assert!(decided.as_ref().is_ok_and(|it| !it.is_counted()), "{case}: {decided:?}");
+            assert!(decided.as_ref().is_ok_and(|it| !it.is_counted()), "{}: {decided:?}", case());
         };
         let is_dry_run = enforcement == Enforcement::DryRun && record;
         if enforcement == Enforcement::Off && record {
@@ -148,7 +148,11 @@ async fn check(
             if is_dry_run {
                 passes(&decided);
             } else {
-                assert!(matches!(decided, Err(RateLimitError::TooLarge(_))), "{case}: {decided:?}");
+                assert!(
+                    matches!(decided, Err(RateLimitError::TooLarge(_))),
+                    "{}: {decided:?}",
+                    case()
+                );
             }
             continue;
         }
@@ -165,15 +169,20 @@ async fn check(
         }
         let actual = answer(&overridden, 0, decided);
         if is_exact {
-            assert_eq!(actual, Answer { more: 0, ..expected }, "{case}");
+            assert_eq!(actual, Answer { more: 0, ..expected }, "{}", case());
         } else if expected.admitted {
-            assert_eq!((actual.admitted, actual.remaining), (true, expected.remaining), "{case}");
+            assert_eq!(
+                (actual.admitted, actual.remaining),
+                (true, expected.remaining),
+                "{}",
+                case()
+            );
         } else {
-            assert!(!actual.admitted, "{case}: {actual:?}");
+            assert!(!actual.admitted, "{}: {actual:?}", case());
         }
     }
     for count_of in [admitted, refused, denied, off] {
-        assert!(count_of > count / 50, "{admitted} {refused} {denied} {off} of {count}");
+        assert!(count_of > count / 200, "{admitted} {refused} {denied} {off} of {count}");
     }
 }
 
@@ -198,7 +207,7 @@ async fn people_in_memory_are_decided_as_the_model_does() {
 async fn people_on_redis_are_decided_as_the_model_does() {
     let server = RedisServer::start();
     for make in ALGORITHMS {
-        let (limiter, count) = (server.limiter().await, operations() / 30);
+        let (limiter, count) = (server.limiter().await, operations() / 20);
         check(&limiter, make, (By::Instant, false), count, async |_: &mut Rng| 1_000).await;
     }
 }
