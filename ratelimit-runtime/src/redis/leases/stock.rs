@@ -207,7 +207,8 @@ impl Stock {
         self.late = if grant.units > 0 && answered >= ends { self.late + 1 } else { 0 };
         if grant.units < want && !is_stale {
             let wait = if grant.remaining == 0 { grant.wait } else { Micros::ZERO };
-            let ask_at = sent + self.length.max(wait.min(self.ttl));
+            // Not before the end of the wait, from when it was known: such a question is refused again.
+            let ask_at = (sent + self.length).max(answered + wait.min(self.ttl));
             let until = ask_at.max(answered + wait);
             self.refusal = Some(KnownRefusal { tier: grant.tier, ask_at, until, full_at });
         }

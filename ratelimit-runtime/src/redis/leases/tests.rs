@@ -81,12 +81,12 @@ fn units_are_used_until_they_are_gone_or_their_lease_has_ended() {
 
 #[test]
 fn a_refusal_is_repeated_until_the_wait_is_over_and_for_a_lease_at_least() {
-    for (wait, ask_at) in [(5_000, 20_000), (300_000, 300_000), (40_000_000, 1_000_000)] {
+    for (wait, ask_at) in [(5_000, 20_000), (300_000, 301_000), (40_000_000, 1_001_000)] {
         let mut stock = stocked(grant(2, 0, wait));
         assert!(outcome(stock.take(2, at(1_100))).admitted);
         let refused = outcome(stock.take(1, at(1_200)));
         assert!(!refused.admitted && refused.decided_by == DecidedBy::Lease);
-        // The wait is counted from the answer: never too early.
+        // The wait is counted from the answer: neither a call nor the next question is too early.
         assert_eq!(refused.wait, Micros::new((wait + 1_000).max(ask_at) - 1_200));
         assert_eq!(stock.take(2, at(1_200)), None);
         assert_eq!(stock.step(0, at(1_200)), LeaseStep::Sleep(Micros::new(ask_at - 1_200)));
@@ -146,7 +146,7 @@ fn units_go_back_to_the_lease_that_they_are_of_while_it_lasts() {
     stock.give_back(charge, 9, at(1_700));
     assert!(outcome(stock.take(2, at(1_800))).admitted);
     stock.give_back(charge, 2, at(20_000));
-    assert_eq!(stock.step(0, at(20_000)), LeaseStep::Sleep(Micros::new(280_000)));
+    assert_eq!(stock.step(0, at(20_000)), LeaseStep::Sleep(Micros::new(281_000)));
 }
 
 #[test]
