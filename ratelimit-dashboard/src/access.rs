@@ -11,7 +11,7 @@ use axum::{
 
 use tracing::{Instrument, Span};
 
-use crate::{ActionError, Dashboard, stream};
+use crate::{ActionError, Dashboard, samples::PROCESS};
 
 /// The access of a request's sender to the page.
 #[derive(Debug)]
@@ -122,8 +122,7 @@ pub(super) async fn guard(
             let mut request = Request::from_parts(parts, body);
             let may_act = matches!(access, Access::Act);
             let process = request.headers().get(PROCESS_HEADER);
-            let is_elsewhere =
-                process.is_some_and(|it| it.as_bytes() != stream::PROCESS.as_bytes());
+            let is_elsewhere = process.is_some_and(|it| it.as_bytes() != PROCESS.as_bytes());
             request.extensions_mut().insert(Viewer { name, may_act, is_elsewhere });
             next.run(request).instrument(span).await
         }

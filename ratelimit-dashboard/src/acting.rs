@@ -10,22 +10,16 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use ratelimit_runtime::{Caller, Override, OverrideError, OverrideSource, Overrides};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 
-use crate::{ActionError, Dashboard, access::Viewer, limits};
+use crate::{
+    ActionError, Dashboard,
+    access::Viewer,
+    scope::{Scope, target},
+};
 
 /// The time after which the fleet's override has reached this process, or Redis has failed.
 const ARRIVAL: Duration = Duration::from_secs(5);
-
-/// Where an action takes effect.
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Scope {
-    /// In this process, before any other source.
-    Process,
-    /// In all processes that follow the overrides on Redis.
-    Fleet,
-}
 
 /// A request for an action: its sender, and its body in JSON.
 pub(super) struct Action<T> {
@@ -58,17 +52,6 @@ pub(super) struct Acting {
     scope: Scope,
 }
 
-impl Scope {
-    /// Returns the scope of actions that change this source; none if it is changed where it is written.
-    pub(super) fn of(source: OverrideSource) -> Option<Self> {
-        match source {
-            OverrideSource::Operator => Some(Self::Process),
-            OverrideSource::Redis => Some(Self::Fleet),
-            _ => None,
-        }
-    }
-}
-
 impl Dashboard {
     /// Returns the action of a viewer. Without a scope it is the fleet, if Redis can be used.
     pub(super) fn act_as(
@@ -87,7 +70,7 @@ impl Dashboard {
                 Scope::Process
             }
             Some(scope) => scope,
-            None if limits::target(&overrides) == OverrideSource::Redis => Scope::Fleet,
+            None if target(&overrides) == OverrideSource::Redis => Scope::Fleet,
             None => Scope::Process,
         };
         Ok(Acting { overrides, scope })

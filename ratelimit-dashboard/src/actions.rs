@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 use crate::{
     ActionError, Answer, Dashboard,
     access::Viewer,
-    acting::{Action, Scope},
+    acting::Action,
     reply,
+    scope::{ALL_LIMITS, Scope},
 };
 
 /// The fields of an override that replace values of the policy.
@@ -20,9 +21,6 @@ const CANDIDATE: &str = "candidate";
 
 /// The field of an override that replaces the enforcement.
 const ENFORCEMENT: &str = "enforcement";
-
-/// The name of all limits together.
-pub(super) const ALL_LIMITS: &str = "*";
 
 /// The fields that alone are no override.
 const IS_NOTHING: [&str; 2] = ["until", "by"];

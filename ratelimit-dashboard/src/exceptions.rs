@@ -9,10 +9,11 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     ActionError, Answer, Dashboard,
-    acting::{Acting, Action, Scope},
-    actions::{self, ALL_LIMITS, answer, refused},
+    acting::{Acting, Action},
+    actions::{self, answer, refused},
     callers::CallerPart,
     reply,
+    scope::{ALL_LIMITS, Scope},
 };
 
 /// The number of callers that a list has at most.

@@ -7,7 +7,7 @@ use ratelimit_runtime::{FleetProcess, FleetStatus};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{ActionError, Answer, Dashboard, limits::millis, reply};
+use crate::{ActionError, Answer, Dashboard, reply, samples::millis};
 
 /// The time for which all viewers get the same status.
 const KEPT: Duration = Duration::from_secs(1);

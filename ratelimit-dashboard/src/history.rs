@@ -15,9 +15,10 @@ use serde_json::{Value, json};
 use crate::{
     ActionError, Answer, Dashboard,
     access::Viewer,
-    acting::{Action, Scope},
-    actions::{self, answer, refused},
-    limits::millis,
+    acting::Action,
+    actions::{answer, refused},
+    samples::millis,
+    scope::{ALL_LIMITS, Scope},
 };
 
 /// The number of changes that are shown.
@@ -141,7 +142,7 @@ pub(super) async fn undo(action: Action<Undo>) -> Answer {
     written.await.map_err(|why| refused(&why))?;
     let (policy, target) = (&*change.limit, acting.source());
     tracing::info!(policy, action = "undo", %target, "an operator acted on a rate limit");
-    let is_all = change.limit == actions::ALL_LIMITS;
+    let is_all = change.limit == ALL_LIMITS;
     let subject = if is_all { "all limits" } else { &*change.limit };
     Ok(answer(&format!("Undone for {subject}: {}.", acting.place())))
 }

@@ -87,6 +87,7 @@ mod limits;
 mod page;
 mod refused;
 mod samples;
+mod scope;
 mod stream;
 mod token;
 mod viewers;

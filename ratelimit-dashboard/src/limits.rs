@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use ratelimit_runtime::{
@@ -12,7 +12,11 @@ use ratelimit_runtime::{
 };
 use serde_json::{Value, json};
 
-use crate::{Dashboard, acting::Scope, actions::ALL_LIMITS, stream};
+use crate::{
+    Dashboard,
+    samples::{PROCESS, millis},
+    scope::{ALL_LIMITS, Scope, target},
+};
 
 /// A limit that a request names.
 pub(super) struct KnownLimit {
@@ -22,15 +26,6 @@ pub(super) struct KnownLimit {
     pub(super) is_dynamic: bool,
     /// The policy, or that of a recent call if values come with each call.
     pub(super) values: Option<Policy>,
-}
-
-/// Returns the source where actions take effect: the fleet's, as long as this process can read it.
-pub(super) fn target(overrides: &Overrides) -> OverrideSource {
-    if overrides.follows_redis() && overrides.redis_failure().is_none() {
-        OverrideSource::Redis
-    } else {
-        OverrideSource::Operator
-    }
 }
 
 /// Returns all limits: those of functions, and those that were checked by hand and are no function's.
@@ -83,7 +78,7 @@ impl Dashboard {
         json!({
             "process": stats::process_name(),
             // The number of the process, which actions carry.
-            "process_id": *stream::PROCESS,
+            "process_id": *PROCESS,
             "version": limiter.version(),
             // The time from which calls are counted.
             "started": millis(self.started),
@@ -275,10 +270,4 @@ fn effective_enforcement(
         }
         _ => (enforcement, by),
     }
-}
-
-/// Returns a time in milliseconds since 1970.
-pub(super) fn millis(at: SystemTime) -> u64 {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -3,9 +3,10 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
+use once_cell::sync::Lazy;
 use ratelimit_runtime::{
     DecidedBy,
     stats::{self, PolicyStats, Verdict},
@@ -13,10 +14,11 @@ use ratelimit_runtime::{
 use serde::Serialize;
 use tokio::{sync::watch, time::Instant};
 
-use crate::limits::millis;
-
 /// The number of samples that are kept: five minutes.
 const MAX_SAMPLES: usize = 300;
+
+/// The number of this process: samples and changes of another one are not ours.
+pub(super) static PROCESS: Lazy<String> = Lazy::new(|| format!("{:016x}", fastrand::u64(..)));
 
 /// The samples of the last minutes.
 #[derive(Default)]
@@ -126,4 +128,10 @@ impl Samples {
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns a time in milliseconds since 1970.
+pub(super) fn millis(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

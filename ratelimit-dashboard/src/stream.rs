@@ -19,10 +19,9 @@ use axum::{
     },
 };
 use futures_core::Stream;
-use once_cell::sync::Lazy;
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::{ActionError, Dashboard, access::Viewer, token, viewers::OpenStream};
+use crate::{ActionError, Dashboard, access::Viewer, samples::PROCESS, token, viewers::OpenStream};
 
 /// The lifetime of a stream, after which the page requests another one. A server that shuts down waits
 /// no longer than that, and a withdrawn right ends by then.
@@ -30,9 +29,6 @@ const LIFETIME: Duration = Duration::from_secs(10);
 
 /// The pause before the page requests the next stream.
 const RETRY: Duration = Duration::from_millis(200);
-
-/// The number of this process: samples and changes of another one are not ours.
-pub(super) static PROCESS: Lazy<String> = Lazy::new(|| format!("{:016x}", fastrand::u64(..)));
 
 pub(super) async fn events(
     State(dashboard): State<Arc<Dashboard>>,
