@@ -7,10 +7,10 @@
 use std::time::{Duration, Instant};
 
 use ratelimit_benches::{
-    figures::{figure, ratios, report_ratio},
+    figures::{figure, ratios, report_ratio, spread},
     load::{self, Load},
     on_redis::{call, limiter},
-    rounds::{rounds, spread},
+    rounds::rounds,
     server::{Result, Server},
 };
 use ratelimit_runtime::Limiter;

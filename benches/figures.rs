@@ -1,6 +1,15 @@
 //! Figures as `benches/compare` collects them.
 
-use crate::rounds::spread;
+/// The least, the median and the most.
+///
+/// # Panics
+///
+/// Without rounds.
+#[must_use]
+pub fn spread(mut rounds: Vec<f64>) -> [f64; 3] {
+    rounds.sort_by(f64::total_cmp);
+    [rounds[0], rounds[rounds.len() / 2], rounds[rounds.len() - 1]]
+}
 
 /// Returns the ratio of each round, of two contenders that ran in turn: rounds next to each other met
 /// the same machine.

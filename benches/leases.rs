@@ -24,8 +24,8 @@ use std::{
 };
 
 use ratelimit_benches::{
-    figures::{report, report_ratio},
-    rounds::{rounds, spread},
+    figures::{report, report_ratio, spread},
+    rounds::rounds,
     server::{Result, Server},
 };
 use ratelimit_runtime::{Caller, Limiter, OnStoreError, Policy, RateLimitError, caller};

@@ -19,9 +19,9 @@ use std::{
 
 use ratelimit_benches::{
     annotated,
-    figures::{figure, report},
+    figures::{figure, report, spread},
     now,
-    rounds::{in_turns, rounds, spread, turn},
+    rounds::{in_turns, rounds, turn},
 };
 use ratelimit_runtime::{Enforcement, Limiter, Override, Overrides, Policy, caller};
 use tempfile::TempDir;

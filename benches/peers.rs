@@ -14,10 +14,10 @@
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use ratelimit_benches::{
-    figures::{figure, ratios, report, report_ratio},
+    figures::{figure, ratios, report, report_ratio, spread},
     load::{self, Load},
     on_redis::{call, limiter},
-    rounds::{rounds, spread},
+    rounds::rounds,
     server::{Result, Server},
 };
 use tokio::runtime::Builder;

@@ -8,9 +8,9 @@
 use std::time::Duration;
 
 use ratelimit_benches::{
-    figures::{figure, ratios, report_ratio},
+    figures::{figure, ratios, report_ratio, spread},
     on_redis,
-    rounds::{rounds, spread},
+    rounds::rounds,
     server::{Result, Server},
 };
 use ratelimit_runtime::{Decision, Limiter, Policy, RateLimitError};

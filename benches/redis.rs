@@ -15,10 +15,10 @@ mod sources;
 use std::{process::Command, time::Duration};
 
 use ratelimit_benches::{
-    figures::{figure, ratios, report, report_ratio},
+    figures::{figure, ratios, report, report_ratio, spread},
     load::{self, Load},
     on_redis::{ADMITTED, REFUSED, call, limiter},
-    rounds::{rounds, spread},
+    rounds::rounds,
     server::{Result, Server},
 };
 use ratelimit_runtime::Limiter;

@@ -2,7 +2,7 @@
 
 use std::{env, hint::black_box, thread, time::Instant};
 
-use crate::figures::report;
+use crate::figures::{report, spread};
 
 const CALLS: u32 = 200_000;
 
@@ -39,17 +39,6 @@ fn time(threads: u32, callers: u32, call: &(dyn Fn(u32) + Sync)) -> f64 {
         let all: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
         all.into_iter().map(|one| one.join().expect("a call does not panic")).fold(0., f64::max)
     })
-}
-
-/// The least, the median and the most.
-///
-/// # Panics
-///
-/// Without rounds.
-#[must_use]
-pub fn spread(mut rounds: Vec<f64>) -> [f64; 3] {
-    rounds.sort_by(f64::total_cmp);
-    [rounds[0], rounds[rounds.len() / 2], rounds[rounds.len() - 1]]
 }
 
 /// Prints and reports the nanoseconds of each contender's calls, and prints their ratios to those of the first two.

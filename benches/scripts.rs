@@ -14,8 +14,8 @@
 mod sources;
 
 use ratelimit_benches::{
-    figures::{figure, ratios, report, report_ratio},
-    rounds::{rounds, spread},
+    figures::{figure, ratios, report, report_ratio, spread},
+    rounds::rounds,
     server::{Result, Server},
 };
 use redis::Connection;
