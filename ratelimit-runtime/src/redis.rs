@@ -25,6 +25,7 @@ mod failure;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod handle;
+#[cfg_attr(not(feature = "overrides"), allow(dead_code, reason = "only overrides read hashes"))]
 mod hash;
 mod leases;
 mod multiplexer;
@@ -67,6 +68,7 @@ use self::{
         turn::{self, Turn},
     },
 };
+#[cfg(feature = "overrides")]
 pub(crate) use self::{hash::RedisHash, options::HashContent};
 use crate::{
     decision::Permit,
@@ -357,6 +359,7 @@ impl RedisBackend {
     }
 
     /// Returns the hash of this key.
+    #[cfg(feature = "overrides")]
     pub(crate) fn hash(&self, key: &str) -> RedisHash {
         RedisHash::new(Arc::clone(&self.remote), key)
     }

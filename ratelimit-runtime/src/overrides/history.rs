@@ -121,6 +121,7 @@ impl History {
     }
 
     /// Records that this process removes an override on Redis for an operator.
+    #[cfg(feature = "overrides")]
     pub(super) fn expect_removal(&self, limit: &str, caller: Option<&str>, operator: &Arc<str>) {
         let mut changes = self.0.lock();
         let caller = caller.map(str::to_owned);
@@ -131,6 +132,7 @@ impl History {
     }
 
     /// Undoes [`expect_removal`](Self::expect_removal).
+    #[cfg(feature = "overrides")]
     pub(super) fn forget_removal(&self, limit: &str, caller: Option<&str>) {
         self.0.lock().remover(limit, caller);
     }
