@@ -1,4 +1,4 @@
-//! The figures of the guide are those of `benches/figures.json`, which `benches/compare` writes.
+//! The figures of the guide and of the page of the benches are those of `benches/figures.json`, which `benches/compare` writes.
 //!
 //! `UPDATE_FIGURES=1 tests/run programs figures::` writes them into the pages.
 
@@ -16,7 +16,10 @@ struct Figures(HashMap<String, f64>);
 /// The algorithms that count for each tier, as `bytes_per_key` and `scripts` name them.
 const PER_TIER: [&str; 3] = ["token_bucket", "sliding_counter", "fixed_window"];
 
-const SENTENCES: [Sentence; 19] = [
+/// The page of the benches, from the folder of the guide.
+const BENCHES: &str = "../../../benches/README";
+
+const SENTENCES: [Sentence; 21] = [
     (
         "capacity",
         "64 tasks got {} decisions of a `sliding_window` a second from one server, {} µs each",
@@ -118,10 +121,12 @@ const SENTENCES: [Sentence; 19] = [
     (
         "design",
         "From the deny cache, 64 tasks got {} million a second, against {} through Redis",
-        |it| {
-            let a_second = |name: &str| it.of(&format!("refused, {name}, 64 tasks: decisions/s"));
-            vec![number(a_second("ours") / 1e6, 2), number(a_second("ours, always asking"), 2)]
-        },
+        refusals_a_second,
+    ),
+    (
+        BENCHES,
+        "64 tasks got {} million refusals a second, against {} if each was sent to Redis",
+        refusals_a_second,
     ),
     ("failures", "| one server, a cluster, or a primary behind Sentinels | {} | {} | {} |", |it| {
         ["rounds", "calls", "rounds with faults"]
@@ -132,14 +137,15 @@ const SENTENCES: [Sentence; 19] = [
         "design",
         "Four processes made {} decisions a second of one key by {} commands; without \
          leases, {}.",
+        decisions_on_lease,
+    ),
+    (
+        BENCHES,
+        "Four processes made {} decisions a second of one key by {} commands, and {} without a \
+         lease. Sixteen made as many by {} (",
         |it| {
-            let name = |what: &str| format!("leases, 4 of 1000000/s: {what} a second");
-            let direct = it.of("no leases, 4 of 1000000/s: 1000 decisions a second");
-            vec![
-                number(it.of(&name("1000 decisions")) * 1e3, 2),
-                number(it.of(&name("commands")), 3),
-                number(direct * 1e3, 2),
-            ]
+            let of_sixteen = it.of("leases, 16 of 1000000/s: commands a second");
+            [decisions_on_lease(it), vec![number(of_sixteen, 3)]].concat()
         },
     ),
     ("waiting", "no window was above the threshold. {} % to {} % of the calls", |it| {
@@ -150,6 +156,19 @@ const SENTENCES: [Sentence; 19] = [
         }))
     }),
 ];
+
+/// Refusals by the deny cache in millions, and those by Redis.
+fn refusals_a_second(figures: &Figures) -> Vec<String> {
+    let of = |name: &str| figures.of(&format!("refused, {name}, 64 tasks: decisions/s"));
+    vec![number(of("ours") / 1e6, 2), number(of("ours, always asking"), 2)]
+}
+
+/// Decisions of four processes with leases, their commands, and decisions without leases.
+fn decisions_on_lease(figures: &Figures) -> Vec<String> {
+    let of = |name: &str| figures.of(&format!("{name}, 4 of 1000000/s: 1000 decisions a second"));
+    let commands = figures.of("leases, 4 of 1000000/s: commands a second");
+    vec![number(of("leases") * 1e3, 2), number(commands, 3), number(of("no leases") * 1e3, 2)]
+}
 
 impl Figures {
     fn read() -> Self {

@@ -5,6 +5,7 @@ mod figures;
 mod llm_gateway;
 mod printed;
 mod services;
+mod workflow;
 
 /// Locked by tests that cannot share the machine: one builds a program, another counts answers that are due
 /// within a deadline.
