@@ -12,6 +12,7 @@ mod note;
 mod numbers;
 mod pauses;
 mod permits;
+mod reasons;
 mod round;
 mod shares;
 #[cfg(test)]
@@ -44,7 +45,7 @@ pub const LONGEST_WAIT: Duration = Duration::from_millis(1_500);
 pub const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The features of a mix, by their names. Without one of them no call uses it.
-pub const FEATURES: [&str; 27] = [
+pub const FEATURES: [&str; 29] = [
     "lease",
     "wait",
     "permits",
@@ -59,10 +60,12 @@ pub const FEATURES: [&str; 27] = [
     "raise",
     "lower",
     "off",
+    "rates",
     "callers",
     "plans",
     "keypause",
     "block",
+    "outage",
     "warn",
     "threads",
     "blocked",
@@ -125,7 +128,7 @@ const fn limit(name: &'static str, rule: Rule, period: u64, threshold: u32) -> M
 }
 
 /// The limits, by their numbers.
-pub const LIMITS: [MixedLimit; 7] = [
+pub const LIMITS: [MixedLimit; 8] = [
     MixedLimit { lease: Duration::from_millis(200), ..limit("ledger", Rule::Log, 2_000, 200) },
     MixedLimit {
         lease: Duration::from_millis(100),
@@ -135,7 +138,10 @@ pub const LIMITS: [MixedLimit; 7] = [
     limit("counter", Rule::Counter, 1_000, 40),
     MixedLimit { permits: 4, ..limit("slots", Rule::Permits, 0, 0) },
     MixedLimit { permits: 3, ..limit("both", Rule::Log, 2_000, 60) },
-    limit("barred", Rule::Log, 500, 12),
+    // Its windows are shorter than any block, so that a longer wait is that of a block.
+    limit("barred", Rule::Log, 150, 6),
+    // Its calls are decided in their process while Redis is away, and only a pause refuses one.
+    limit("gate", Rule::Log, 2_000, 50_000),
 ];
 
 impl MixedLimit {
@@ -161,10 +167,11 @@ impl MixedLimit {
         (!self.lease.is_zero()).then(|| self.policy().lease(self.lease))
     }
 
-    /// Returns the policy of calls that shut their caller out, of the same name.
-    pub fn barring(&self, blocks: usize) -> Policy {
+    /// Returns `policy` with the lengths of a choice of blocks.
+    #[must_use]
+    pub fn barring(policy: Policy, blocks: usize) -> Policy {
         let lengths: Vec<_> = BLOCKS[blocks].iter().copied().map(Duration::from_millis).collect();
-        self.policy().block(&lengths)
+        policy.block(&lengths)
     }
 
     /// Returns the plans of a limit with windows: the limit as it is, and one of half of its units.

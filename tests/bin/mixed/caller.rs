@@ -15,10 +15,12 @@ use harness::{
     mixed::{CallNote, LIMITS, MIXED_CALLER, MixedLimit, Note, NoteLine, Reply, SMALL_PLAN},
     wall_clock,
 };
-use ratelimit_runtime::{Decision, Limiter, Plans, Policy, RateLimitError};
+use ratelimit_runtime::{
+    DecidedBy, Decision, Limiter, OnStoreError, Plans, Policy, RateLimitError,
+};
 use tokio::time::{sleep, timeout};
 
-use crate::plan::{Mix, Plan};
+use crate::plan::{GATE, Mix, Plan};
 
 tokio::task_local! {
     /// The number of the task's call.
@@ -95,13 +97,13 @@ fn reply(answer: Result<&Decision, &RateLimitError>) -> Reply {
 
 pub(crate) fn policy_of(question: &Question) -> Policy {
     let limit = &LIMITS[question.limit];
+    let plans = PLANS[question.limit].as_ref().filter(|_| question.is_small);
+    let plan = plans.map(|plans| *plans.of(SMALL_PLAN));
     if question.blocks > 0 {
-        return limit.barring(question.blocks);
+        return MixedLimit::barring(plan.unwrap_or_else(|| limit.policy()), question.blocks);
     }
-    if question.is_small
-        && let Some(plans) = &PLANS[question.limit]
-    {
-        return *plans.of(SMALL_PLAN);
+    if let Some(plan) = plan {
+        return plan;
     }
     let leased = question.is_leased.then(|| limit.leased()).flatten();
     leased.unwrap_or_else(|| limit.policy())
@@ -149,6 +151,9 @@ impl Caller {
         if question.id > 0 {
             check = check.request_id(question.id);
         }
+        if question.limit == GATE {
+            check = check.on_store_error(OnStoreError::Local);
+        }
         let call = self.asks(&question, false);
         let answer = CALL.scope(call, Promises::scope(check.into_future()));
         let answer = match question.leaves {
@@ -161,6 +166,9 @@ impl Caller {
         if let Err(RateLimitError::Exceeded(refused)) = &answer {
             let wait = refused.retry_after().as_micros().try_into().expect("some seconds");
             note(call, Note::RefusedFor(wait));
+        }
+        if answer.as_ref().is_ok_and(|it| it.decided_by() != DecidedBy::Store) {
+            note(call, Note::Here);
         }
         note(call, Note::Answered(reply(answer.as_ref())));
         if let Ok(decision) = answer {

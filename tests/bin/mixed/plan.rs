@@ -11,6 +11,12 @@ const LOADS: [u64; 2] = [7_000_000, 10_000_000];
 /// The number of the limit whose key is paused: it has no leases.
 pub(crate) const BOTH: usize = 5;
 
+/// The number of the limit that is paused too, and is decided while Redis is away.
+pub(crate) const GATE: usize = 7;
+
+/// The numbers of limits whose counts are found by their periods: a bucket, a fixed window and a counter.
+const RATED: [usize; 3] = [1, 2, 3];
+
 /// The number of processes.
 pub(crate) const PROCESSES: usize = 4;
 
@@ -82,6 +88,8 @@ pub(crate) enum Act {
     /// An override with this number.
     Number(u32),
     Off,
+    /// An override with twice the period.
+    Slow,
     /// Without override.
     Back,
     /// A reset by this process.
@@ -129,8 +137,10 @@ impl Plan {
     pub(crate) fn new(seed: u64, mix: &Mix) -> Self {
         let (mut random, load) = (Rng::with_seed(seed), mix.load());
         let mut acts = Vec::new();
-        let changes: Vec<&str> =
-            ["raise", "lower", "off", "reset"].into_iter().filter(|it| mix.has(it)).collect();
+        let changes: Vec<&str> = ["raise", "lower", "off", "rates", "reset"]
+            .into_iter()
+            .filter(|it| mix.has(it))
+            .collect();
         let mut free_from = [0; LIMITS.len()];
         let mut at = 700_000;
         while at < load - 500_000 && !changes.is_empty() {
@@ -140,6 +150,8 @@ impl Plan {
                 "raise" => Act::Number(number * 2),
                 "lower" => Act::Number(number / 2),
                 "off" => Act::Off,
+                "rates" if RATED.contains(&limit) => Act::Slow,
+                "rates" => Act::Number(number * 2),
                 _ => Act::Reset(random.usize(..PROCESSES)),
             };
             let until = at + random.u64(300_000..2_500_000);
@@ -171,6 +183,17 @@ impl Plan {
                 let at = random.u64(700_000..load / 2);
                 let pause = Act::Pause(random.usize(..PROCESSES), random.u64(100_000..700_000));
                 acts.push((at, BOTH, pause));
+            }
+        }
+        if mix.has("outage") {
+            let mut random = Rng::with_seed(seed ^ 0x9a);
+            let mut at = 600_000;
+            while at < load - 1_000_000 {
+                let pause = Act::Pause(random.usize(..PROCESSES), random.u64(300_000..3_000_000));
+                acts.push((at, GATE, pause));
+                let reset = at + random.u64(50_000..600_000);
+                acts.push((reset, GATE, Act::Reset(random.usize(..PROCESSES))));
+                at = reset + random.u64(100_000..500_000);
             }
         }
         acts.sort_by_key(|(at, ..)| *at);

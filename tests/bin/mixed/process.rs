@@ -25,7 +25,7 @@ use tokio::{
 
 use crate::{
     caller::{Caller, Question, note, policy_of, promised},
-    plan::{Act, BOTH, Mix, Plan},
+    plan::{Act, BOTH, GATE, Mix, Plan},
 };
 
 /// The runtime that made the limiter, the one that is blocked, and those that end.
@@ -257,18 +257,25 @@ impl Caller {
                     let max_wait =
                         if self.has("wait") { patience(&mut random) } else { Duration::ZERO };
                     let first = Question { limit: TOKENS, max_wait, ..question };
-                    let second =
-                        Question { limit: [FIXED, COUNTER, BOTH][random.usize(..3)], ..question };
+                    let limit = [FIXED, COUNTER, BOTH, BARRED][random.usize(..4)];
+                    let mut second = Question { limit, ..question };
+                    if limit == BARRED && self.has("block") {
+                        second.blocks = random.usize(..BLOCKS.len());
+                    }
                     self.call_both([first, second], &mut random, body).await;
+                }
+                3 if self.has("outage") => {
+                    question = Question { limit: GATE, cost, ..Question::default() };
+                    self.call(question, &mut random, Duration::ZERO).await;
                 }
                 _ => {
                     if question.limit == BARRED && self.has("block") {
                         question.blocks = random.usize(..BLOCKS.len());
+                        question.is_trial = random.bool();
                     } else if self.has("leave") {
                         question.leave = [0, 20, 50][random.usize(..3)];
                     }
-                    question.is_small =
-                        question.blocks == 0 && self.is_small(question.limit, &mut random);
+                    question.is_small = self.is_small(question.limit, &mut random);
                     self.call(question, &mut random, body).await;
                 }
             }
@@ -291,6 +298,11 @@ impl Caller {
                 Act::Number(to) => {
                     overrides.set(name, number(to)).expect("a valid number");
                     note(0, Note::Overrides(limit, to.into(), from));
+                }
+                Act::Slow => {
+                    let slow = Override::new().period(2 * LIMITS[limit].period);
+                    overrides.set(name, slow).expect("a valid period");
+                    note(0, Note::Slows(limit, from));
                 }
                 Act::Off => {
                     let off = Override::new().enforcement(Enforcement::Off);

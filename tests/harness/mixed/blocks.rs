@@ -1,7 +1,8 @@
 //! Nobody is admitted in a block, which ends when its refusals say, and none is longer than its step.
 //!
-//! A refusal's wait is that of the block, and is counted from before its question: the block ends at the question's
-//! time and that wait, or as much later as an answer of Redis took.
+//! A refusal's wait is the longer one of the block and of the window. If it is longer than any window, it is that of the
+//! block, and is counted from before its question: the block ends at the question's time and that wait, or as much
+//! later as an answer of Redis took.
 
 use super::{
     BLOCKS, Findings, LIMITS, MixedRound, Reply, Span, call::MixedCall, overlaps, round::SLACK,
@@ -17,14 +18,15 @@ pub(super) struct Block {
     length: u64,
 }
 
-/// Returns the time in which the block of a refusal ends.
+/// Returns the time in which the block of a refusal ends, if its wait is certainly that of a block.
 fn end_of(call: &MixedCall) -> Option<(u64, Span)> {
-    let length = call.refused_for.filter(|_| call.blocks > 0)?;
+    let is_of_block = |wait: &u64| call.blocks > 0 && *wait > call.limit().period_micros();
+    let length = call.refused_for.filter(is_of_block)?;
     Some((length, (call.asked + length, call.answered + length)))
 }
 
 /// Returns the longest block at this step under any of the policies, in microseconds.
-fn longest(step: usize) -> u64 {
+pub(super) fn longest(step: usize) -> u64 {
     let at = |lengths: &&[u64]| lengths[step.min(lengths.len()) - 1];
     1_000 * BLOCKS[1..].iter().map(at).max().unwrap_or(0)
 }

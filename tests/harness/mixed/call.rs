@@ -29,6 +29,8 @@ pub(super) struct MixedCall {
     pub(super) answered: u64,
     /// None of a call whose process was killed.
     pub(super) reply: Option<Reply>,
+    /// `true` if it was decided without Redis.
+    pub(super) is_here: bool,
     /// The time for which it is refused.
     pub(super) refused_for: Option<u64>,
     pub(super) promised: Option<u64>,
@@ -88,6 +90,7 @@ impl MixedCall {
             asked,
             answered: notes.ended,
             reply: None,
+            is_here: false,
             refused_for: None,
             promised: None,
             placed: None,
@@ -103,6 +106,7 @@ impl MixedCall {
                     call.promised = call.promised.or(Some(turn));
                     call.placed = call.placed.or(Some(*at));
                 }
+                Note::Here => call.is_here = true,
                 Note::RefusedFor(wait) => call.refused_for = Some(wait),
                 Note::Answered(reply) => {
                     (call.answered, call.reply) = (*at, Some(reply));

@@ -24,6 +24,8 @@ pub enum Note {
     Promised(u64),
     /// A call is refused for so many microseconds: its answer comes next.
     RefusedFor(u64),
+    /// The call was decided without Redis: its answer comes next.
+    Here,
     /// A call has its answer.
     Answered(Reply),
     /// The permit is held.
@@ -40,6 +42,8 @@ pub enum Note {
     Gap(u8, u64),
     /// The process has changed the number of a limit since that time; 0 is the declared one.
     Overrides(usize, u64, u64),
+    /// The process has doubled the period of a limit since that time.
+    Slows(usize, u64),
     /// The process has switched a limit off since that time.
     Off(usize, u64),
     /// The process has overridden a limit for the caller since the second time, until the first one, 0 for ever.
@@ -138,6 +142,7 @@ impl fmt::Display for NoteLine {
             Note::Answered(Reply::Denied) => f.write_str("denied"),
             Note::Answered(Reply::Undecided) => f.write_str("undecided"),
             Note::Answered(Reply::Left) => f.write_str("left"),
+            Note::Here => f.write_str("here"),
             Note::Held => f.write_str("held"),
             Note::Lost => f.write_str("lost"),
             Note::Settles(to) => write!(f, "settles {to}"),
@@ -145,6 +150,7 @@ impl fmt::Display for NoteLine {
             Note::Ended => f.write_str("ended"),
             Note::Gap(runtime, from) => write!(f, "gap {runtime} {from}"),
             Note::Overrides(limit, number, from) => write!(f, "overrides {limit} {number} {from}"),
+            Note::Slows(limit, from) => write!(f, "slows {limit} {from}"),
             Note::Off(limit, from) => write!(f, "off {limit} {from}"),
             Note::OfCaller(limit, what, until, from) => {
                 let (word, number) = match what {
@@ -198,6 +204,7 @@ impl NoteLine {
             "denied" => Note::Answered(Reply::Denied),
             "undecided" => Note::Answered(Reply::Undecided),
             "left" => Note::Answered(Reply::Left),
+            "here" => Note::Here,
             "held" => Note::Held,
             "lost" => Note::Lost,
             "settles" => Note::Settles(number(3)),
@@ -205,6 +212,7 @@ impl NoteLine {
             "ended" => Note::Ended,
             "gap" => Note::Gap(byte(3), number(4)),
             "overrides" => Note::Overrides(size(3), number(4), number(5)),
+            "slows" => Note::Slows(size(3), number(4)),
             "off" => Note::Off(size(3), number(4)),
             "caller" => {
                 let what = match words[4] {
@@ -258,6 +266,7 @@ mod tests {
             Note::Promised(8),
             Note::RefusedFor(8),
             Note::Warned(3),
+            Note::Here,
             Note::Held,
             Note::Lost,
             Note::Settles(3),
@@ -265,6 +274,7 @@ mod tests {
             Note::Ended,
             Note::Gap(2, 5),
             Note::Overrides(1, 20, 6),
+            Note::Slows(1, 6),
             Note::Off(1, 6),
             Note::Reset(1, 6),
             Note::Pauses(1, 7, 6),

@@ -130,8 +130,11 @@ impl MixedRound {
         of_limit.filter(move |it| overlaps(it.span, span)).filter_map(|it| it.number)
     }
 
-    /// Returns `true` if a threshold was lowered in this span, or a limit switched on again.
+    /// Returns `true` if a threshold was lowered in this span, a period doubled, or a limit switched on again.
     pub(super) fn was_lowered(&self, limit: usize, span: Span) -> bool {
+        if self.slowed.iter().any(|(it, at)| *it == limit && overlaps(*at, span)) {
+            return true;
+        }
         let number = |it: &NumberChange| it.number.unwrap_or(u64::MAX);
         // Those of a limit in one process come one after another.
         self.numbers.windows(2).any(|pair| {

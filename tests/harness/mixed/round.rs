@@ -74,6 +74,8 @@ pub struct MixedRound {
     /// The times in which something was late.
     pub gaps: Vec<Gap>,
     pub(super) numbers: Vec<NumberChange>,
+    /// The times in which periods of limits were doubled, or are again as declared.
+    pub(super) slowed: Vec<(usize, Span)>,
     pub(super) resets: Vec<(usize, Span)>,
     pub(super) pauses: Vec<Pause>,
     /// The process of each warning, its limit and its time.
@@ -126,6 +128,7 @@ impl MixedRound {
         findings.take_in(self.wrong_enforcement());
         findings.take_in(self.paused_calls());
         findings.take_in(self.wrong_blocks());
+        findings.take_in(self.needless_refusals());
         findings.take_in(self.wrong_warnings());
         findings.take_in(self.wrong_permits());
         findings.take_in(self.wrong_turns());
@@ -178,6 +181,11 @@ impl MixedRound {
                     let declared = LIMITS[limit].number().into();
                     numbers[limit]
                         .set(Some(if number == 0 { declared } else { number }), (from, line.at));
+                }
+                Note::Slows(limit, from) => {
+                    let declared = LIMITS[limit].number().into();
+                    numbers[limit].set(Some(declared), (from, line.at));
+                    self.slowed.push((limit, (from, line.at)));
                 }
                 Note::Off(limit, from) => numbers[limit].set(None, (from, line.at)),
                 Note::OfCaller(limit, what, until, from) => {

@@ -9,7 +9,7 @@ use super::{
 };
 
 /// The units of this share, rounded up.
-fn units_of(share: u64, number: u64) -> u64 {
+pub(super) fn units_of(share: u64, number: u64) -> u64 {
     (number * share).div_ceil(100)
 }
 

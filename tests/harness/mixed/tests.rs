@@ -6,6 +6,7 @@ mod failover;
 mod numbers;
 mod pauses;
 mod permits;
+mod reasons;
 mod shares;
 mod warnings;
 
@@ -21,6 +22,8 @@ const TOKENS: usize = 1;
 const FIXED: usize = 2;
 const COUNTER: usize = 3;
 const SLOTS: usize = 4;
+const BARRED: usize = 6;
+const GATE: usize = 7;
 
 /// The history of some processes.
 #[derive(Clone, Default)]
@@ -100,6 +103,7 @@ impl Story {
         if let Note::Promised(time)
         | Note::Gap(_, time)
         | Note::Overrides(_, _, time)
+        | Note::Slows(_, time)
         | Note::Off(_, time)
         | Note::Reset(_, time)
         | Note::OfCaller(_, _, _, time)

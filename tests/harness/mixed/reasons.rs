@@ -1,0 +1,111 @@
+//! A call is refused for a reason: its window has no room, its caller is in a block, or its key is paused. A block ends
+//! with its length, whatever its window had, and a pause with a reset of which the process has learnt.
+
+use super::{
+    BLOCKS, Findings, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Span, blocks::longest,
+    call::MixedCall, micros, overlaps, round::SLACK, shares::units_of,
+};
+
+/// The time after which a command without an answer is certainly not executed any more.
+const LATEST: u64 = 2_000_000;
+
+/// Returns `true` for a limit whose keys have neither turns nor leases, and pauses only if it is decided here too.
+fn is_checked(limit: usize) -> bool {
+    matches!(LIMITS[limit].name, "barred" | "gate")
+}
+
+impl MixedRound {
+    /// Returns the calls that were refused without a reason.
+    pub(super) fn needless_refusals(&self) -> Findings {
+        let mut findings = Findings::default();
+        let refused = self.calls.iter().filter(|call| {
+            is_checked(call.limit) && call.reply == Some(Reply::Refused) && !call.is_joint
+        });
+        for call in refused {
+            let span = (call.asked.saturating_sub(LATEST), call.answered);
+            // What was given back, or a reset, may be lost.
+            let is_lost = self.was_lost(span) || self.losses.iter().any(|it| overlaps(*it, span));
+            if !is_lost && !self.may_be_full(call) && !self.may_be_shut_out(call) {
+                findings.add("refused", call.text());
+            }
+        }
+        findings
+    }
+
+    /// Returns `true` if the window of a call perhaps had no room for it.
+    fn may_be_full(&self, call: &MixedCall) -> bool {
+        let period = LIMITS[call.limit].period_micros();
+        let span = (call.asked.saturating_sub(period), call.answered);
+        let lowest = self.lowest_of(call, span);
+        let units: u64 = self.of(call.limit).map(|other| units_at_most(other, call)).sum();
+        units + call.cost > lowest - units_of(call.leave, lowest)
+    }
+
+    /// Returns `true` if a block, or a pause, was perhaps in force when a call was decided.
+    fn may_be_shut_out(&self, call: &MixedCall) -> bool {
+        let steps = BLOCKS.map(<[u64]>::len).into_iter().max().unwrap_or(0);
+        let since = call.asked.saturating_sub(longest(steps) + SLACK);
+        // A call that takes nothing, since another limit refuses it, is no offence.
+        let may_offend = |other: &MixedCall| {
+            let is_open =
+                matches!(other.reply, None | Some(Reply::Refused | Reply::Undecided | Reply::Left));
+            other.blocks > 0 && is_open && !other.is_joint
+        };
+        let offended = |other: &MixedCall| {
+            let late = if other.reply == Some(Reply::Refused) { 0 } else { LATEST };
+            let is_near = overlaps((other.asked, other.answered + late), (since, call.answered));
+            may_offend(other) && is_near && self.may_be_full(other)
+        };
+        call.blocks > 0 && self.of(call.limit).any(offended) || self.may_be_paused(call)
+    }
+
+    /// Returns `true` if the process of a call may take its key for paused.
+    fn may_be_paused(&self, call: &MixedCall) -> bool {
+        // An admission by Redis shows that every pause from before it is over.
+        let shown = |other: &&MixedCall| {
+            let is_of_redis = other.is_admitted() && !other.is_here && other.id == 0;
+            is_of_redis && other.process == call.process && other.answered < call.asked
+        };
+        let shown = self.of(call.limit).filter(shown).map(|other| other.asked).max().unwrap_or(0);
+        self.pauses.iter().filter(|pause| pause.limit == call.limit).any(|pause| {
+            let applied = pause.applied.unwrap_or(pause.asked + LATEST);
+            let is_in_time = pause.asked <= call.answered && applied + pause.length >= call.asked;
+            is_in_time && applied + SLACK >= shown
+        })
+    }
+
+    /// Returns the lowest number of a call's limit, or of its plan, that was perhaps in force in its process.
+    fn lowest_of(&self, call: &MixedCall, span: Span) -> u64 {
+        let declared = u64::from(LIMITS[call.limit].number());
+        let number = self.lowest(call.limit, span).min(declared);
+        // Overrides of the limit are those of its plans.
+        if call.is_small { number.min(declared / 2) } else { number }
+    }
+}
+
+/// Returns the units of another call that perhaps count when a call is decided.
+fn units_at_most(other: &MixedCall, call: &MixedCall) -> u64 {
+    let is_charged = match other.reply {
+        Some(Reply::Admitted { is_counted, .. }) => is_counted,
+        // One of two limits that are asked together may have charged it for a moment.
+        Some(Reply::Refused | Reply::Busy | Reply::Denied) => other.is_joint,
+        None | Some(Reply::Undecided | Reply::Left) => true,
+    };
+    let settle = other.settle;
+    let is_over = |at: u64| at + other.limit().period_micros() + SLACK < call.asked;
+    let last = match (other.reply, settle) {
+        (Some(Reply::Admitted { .. }), None) => other.answered,
+        (Some(Reply::Admitted { .. }), Some(settle)) => {
+            settle.applied.unwrap_or(settle.asked + LATEST).max(other.answered)
+        }
+        _ => other.answered + micros(MIXED_DEADLINE) + LATEST,
+    };
+    if !is_charged || other.asked > call.answered || is_over(last) {
+        return 0;
+    }
+    match settle {
+        Some(settle) if settle.applied.is_some_and(|at| at < call.asked) => settle.to,
+        Some(settle) => settle.to.max(other.cost),
+        None => other.cost,
+    }
+}

@@ -1,0 +1,68 @@
+//! Refusals without a reason.
+
+use super::*;
+
+fn refused(limit: usize, at: u64) -> Told {
+    told(limit, 1, at, at + MS, Reply::Refused)
+}
+
+#[test]
+fn a_refusal_by_a_window_with_room_breaks_the_rule() {
+    let some = |units| Story::new().calls(BARRED, spread(units, 0, 100 * MS));
+    let with = |units, at| some(units).call(refused(BARRED, at), &[]);
+    with(6, 110 * MS).is_sound();
+    with(5, 110 * MS).breaks("refused");
+    with(6, 400 * MS).breaks("refused");
+    // A share of the limit is left, the call is of a smaller plan, or an override has lowered the limit.
+    with(5, 110 * MS).call(Told { leave: 20, ..refused(BARRED, 111 * MS) }, &[]).breaks("refused");
+    some(5).call(Told { leave: 20, ..refused(BARRED, 111 * MS) }, &[]).is_sound();
+    some(3).call(Told { is_small: true, ..refused(BARRED, 111 * MS) }, &[]).is_sound();
+    let lowered = some(3).note(0, 0, 20, Note::Overrides(BARRED, 3, 10));
+    lowered.call(refused(BARRED, 110 * MS), &[]).is_sound();
+}
+
+#[test]
+fn units_that_are_given_back_are_no_reason() {
+    let call = told(BARRED, 1, 0, 1, AT_ONCE);
+    let given_back = [(10, Note::Settles(0)), (20, Note::Settled), (21, Note::Ended)];
+    let with = |further: &[(u64, Note)]| {
+        let story = Story::new().calls(BARRED, spread(5, 0, 90 * MS)).call(call, further);
+        story.call(refused(BARRED, 100 * MS), &[])
+    };
+    with(&[]).is_sound();
+    with(&given_back).breaks("refused");
+    // Without an answer it may count still.
+    with(&[given_back[0], given_back[2]]).is_sound();
+}
+
+#[test]
+fn a_block_is_a_reason_until_it_is_over() {
+    let offence = Told { blocks: 1, ..refused(BARRED, 100 * MS) };
+    let full = Story::new().calls(BARRED, spread(6, 0, 90 * MS)).call(offence, &[]);
+    let with = |at| full.clone().call(Told { blocks: 1, ..refused(BARRED, at) }, &[]);
+    with(SECOND).is_sound();
+    with(1_500 * MS).breaks("refused");
+    // Policies without blocks know none, and a call that another limit refuses is no offence.
+    full.clone().call(refused(BARRED, SECOND), &[]).breaks("refused");
+    let joint = Told { is_joint: true, ..offence };
+    let joint = Story::new().calls(BARRED, spread(6, 0, 90 * MS)).call(joint, &[]);
+    joint.call(Told { blocks: 1, ..refused(BARRED, SECOND) }, &[]).breaks("refused");
+}
+
+#[test]
+fn a_pause_is_a_reason_until_its_process_learns_of_a_reset() {
+    Story::new().call(refused(GATE, SECOND), &[]).breaks("refused");
+    let paused = Story::new().note(1, 0, 20 * MS, Note::Paused(GATE, SECOND, 10 * MS));
+    paused.clone().call(refused(GATE, 500 * MS), &[]).is_sound();
+    paused.clone().call(refused(GATE, 1_100 * MS), &[]).breaks("refused");
+    // A reset ends it, of which an admission by Redis tells the process.
+    let reset = paused.note(2, 0, 110 * MS, Note::Reset(GATE, 100 * MS));
+    let with = |further: &[(u64, Note)]| {
+        let admitted = told(GATE, 1, 200 * MS, 201 * MS, AT_ONCE);
+        let end = (205 * MS, Note::Ended);
+        let further: Vec<_> = further.iter().copied().chain([end]).collect();
+        reset.clone().call(admitted, &further).call(refused(GATE, 500 * MS), &[])
+    };
+    with(&[]).breaks("refused");
+    with(&[(200 * MS, Note::Here)]).is_sound();
+}
