@@ -96,6 +96,8 @@ impl Dashboard {
             "next": next.map(millis),
             // Until the full quota is back.
             "reset": millis(left.reset_after()),
+            // Until the end of a block; none if the caller is not shut out.
+            "blocked": usage.blocked_for().map(millis),
             // `true` if values come with each call: they are those of the latest one, perhaps of another caller.
             "is_by_latest_call": known.is_dynamic,
             // After overrides, also of this caller.

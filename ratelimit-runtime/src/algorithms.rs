@@ -268,6 +268,13 @@ impl State {
         }
     }
 
+    /// Lifts a block that began while units were taken, at `taken`, which are given back.
+    pub(crate) fn lift_block(&mut self, taken: Timestamp) {
+        if let Self::Block(block) = self {
+            block.lift(taken);
+        }
+    }
+
     /// Returns `true` if the turn of a place is not later than now. It is then a charge like others.
     fn has_come(&self, now: Timestamp, place: Place<'_>) -> bool {
         let is_past = place.mark.charged != Charged::Nothing && place.mark.at <= now;

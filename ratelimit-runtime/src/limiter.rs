@@ -137,7 +137,8 @@ impl Limiter {
     /// first. Of several, the one with the longest wait is returned.
     ///
     /// Several keys are not changed at one instant. Until the units are given back, for one round trip
-    /// to Redis, they may refuse another call of the same narrower limit. No limit ever admits more than
+    /// to Redis, they may refuse another call of the same narrower limit, which is no offence: the
+    /// [block](Policy::block) that it began ends when they are given back. No limit ever admits more than
     /// its threshold. Metrics count a call that is given back as admitted.
     ///
     /// One of the checks may have a [`max_wait`](Check::max_wait), and is asked first. A check with a
@@ -195,7 +196,8 @@ impl Limiter {
         self.check(policy, caller).op(Op::Peek)
     }
 
-    /// Removes everything that is counted for `caller` under `policy`. A [candidate](crate::Overrides::candidate) keeps
+    /// Removes everything that is counted for `caller` under `policy` or another one of its [plans](crate::Plans),
+    /// and ends its [block](Policy::block). A [candidate](crate::Overrides::candidate) keeps
     /// its own counts.
     ///
     /// # Errors
@@ -208,8 +210,9 @@ impl Limiter {
     ) -> Result<(), RateLimitError> {
         let caller = caller.into_caller();
         let reset = self.inner.backend.reset(policy, &caller).await;
+        // A call under another plan, or an override, may have been warned of.
         if self.warns()
-            && let [tier] = policy.tiers()
+            && let Some(tier) = policy.tiers().first()
         {
             let (limit, of_policy) = warn::limit_of(policy, tier.period(), &caller);
             // The counts are gone already: without it, the next warning comes after the period.

@@ -77,7 +77,8 @@ use crate::{
     memory::{Clock, MemoryStore},
     policy::Policy,
     request::{
-        DecidedBy, OnStoreError, Op, Outcome, PermitRequest, Place, Request, Settle, Standing,
+        CallerUsage, DecidedBy, OnStoreError, Op, Outcome, PermitRequest, Place, Request, Settle,
+        Standing,
     },
     telemetry,
     time::{Micros, Timestamp},
@@ -258,12 +259,12 @@ impl RedisBackend {
         }
     }
 
-    /// Returns the outcomes of looks at each tier by itself, and the number of free permits.
+    /// Returns what a caller has used under a policy.
     pub(crate) async fn usage(
         &self,
         key: &Key,
         policy: &Policy,
-    ) -> Result<(Vec<Outcome>, u32), UnavailableReason> {
+    ) -> Result<CallerUsage, UnavailableReason> {
         let call = ScriptCall::usage(key, policy);
         call.decode_usage(&self.remote.ask(key.as_bytes(), |attempt| call.command(attempt)).await?)
     }
@@ -325,11 +326,11 @@ impl RedisBackend {
         paused
     }
 
-    /// Deletes the caller's counts and block under a policy, here and on Redis.
-    pub(crate) async fn reset(&self, key: &Key, policy: &Policy) -> Result<(), UnavailableReason> {
+    /// Deletes the counts and the block of a key's caller, here and on Redis.
+    pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
         self.remote.fallback.reset(key.as_key_ref());
         self.leases.invalidate(key.as_key_ref());
-        let reset = reset(key, policy.has_block());
+        let reset = reset(key);
         let reset = self.remote.run(key.as_bytes(), &reset);
         let result = self.remote.invalidating(key, reset).await;
         // Units that were taken meanwhile may be from before the reset.

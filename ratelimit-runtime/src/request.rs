@@ -2,6 +2,7 @@
 //!
 //! Floor 2: plain data, imports `policy` and `time`. Every room above may import it.
 
+mod caller_usage;
 mod id;
 mod place;
 mod plain_outcome;
@@ -9,6 +10,7 @@ mod plain_outcome;
 use std::fmt;
 
 pub(crate) use self::{
+    caller_usage::CallerUsage,
     id::next_id,
     place::{Place, Standing},
     plain_outcome::PlainOutcome,
@@ -91,6 +93,8 @@ pub(crate) struct Settle {
     pub(crate) zone: Option<Zone>,
     /// The time from the charge until the full quota is back, without other calls.
     pub(crate) reset_after: Micros,
+    /// `true` if the call takes nothing after all, and a block that began since is to be lifted.
+    pub(crate) lifts_block: bool,
 }
 
 impl Settle {
@@ -138,7 +142,8 @@ impl Settle {
         let (state, tier) = (policy.state(), policy.tiers()[0]);
         let (burst, reset_after) = (policy.burst_size(), policy.longest_period());
         let zone = policy.time_zone().and_then(Zone::new);
-        Self { state, from, to, mark, id: None, number: 0, tier, burst, zone, reset_after }
+        let (id, number, lifts_block) = (None, 0, false);
+        Self { state, from, to, mark, id, number, tier, burst, zone, reset_after, lifts_block }
     }
 }
 
@@ -156,7 +161,8 @@ pub(crate) struct Outcome {
     /// `remaining` units are left.
     pub(crate) wait: Micros,
     /// Refused: the time until `remaining + 1` units are left, which for a cost of no more is
-    /// `wait`. Admitted: the time until the call's turn, see [`turn`](Self::turn).
+    /// `wait`; of a blocked caller, the rest of the block. Admitted: the time until the call's turn, see
+    /// [`turn`](Self::turn).
     pub(crate) more: Micros,
     /// The time until the full quota is back.
     pub(crate) reset: Micros,

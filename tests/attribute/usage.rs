@@ -99,6 +99,32 @@ async fn calls_in_flight_are_shown_beside_the_windows() {
     .await;
 }
 
+#[rate_limit(name = "used_login", period = "1m", threshold = 2, key = address, limiter = limiter, block = "1h")]
+async fn login(limiter: &Limiter, address: &str) -> Done {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_block_is_shown_with_its_end_until_it_ends() {
+    on_each_store(async |limiter| {
+        let shown = async || limiter.usage("used_login", "alice").await.unwrap();
+        assert_eq!(shown().await.blocked_for(), None);
+        for _ in 0..2 {
+            login(limiter, "alice").await.unwrap();
+        }
+        assert_eq!(shown().await.blocked_for(), None);
+        login(limiter, "alice").await.unwrap_err();
+        let blocked = shown().await.blocked_for().unwrap();
+        assert!(blocked <= HOUR && blocked + MINUTE > HOUR, "{blocked:?}");
+        // The windows are shown as ever.
+        assert_eq!(usage(limiter, "used_login").await, [(2, 0)]);
+        let limits = policies_of(&login);
+        limiter.reset(limits[0].declared(), "alice").await.unwrap();
+        assert_eq!(shown().await.blocked_for(), None);
+    })
+    .await;
+}
+
 struct Search<T>(T);
 
 impl<T: Sync> Search<T> {

@@ -137,6 +137,32 @@ async fn a_caller_with_calls_in_flight_is_told_no_wait() {
 }
 
 #[tokio::test]
+async fn a_blocked_caller_is_shown_as_blocked_until_a_reset() {
+    #[rate_limit(name = "sign up", period = 60, threshold = 1, key = 1, limiter = limiter, block = "1h")]
+    async fn sign_up(limiter: &Limiter) -> Result<(), RateLimitError> {
+        Ok(())
+    }
+
+    let server = RedisServer::start();
+    for limiter in [Limiter::in_memory(), server.limiter().await] {
+        let operator = Operator::of(&limiter).await;
+        sign_up(&limiter).await.unwrap();
+        let question = json!({ "limit": "sign up", "caller": [{ "text": "1" }] });
+        let (status, told) = operator.act("caller", question.clone()).await;
+        assert_eq!((status, &told["blocked"]), (200, &Value::Null), "{told}");
+        sign_up(&limiter).await.unwrap_err();
+        let (status, told) = operator.act("caller", question.clone()).await;
+        assert_eq!((status, &told["remaining"]), (200, &json!(0)), "{told}");
+        for name in ["blocked", "next"] {
+            let wait = told[name].as_f64().unwrap();
+            assert!(wait <= 3_600e3 && wait > 3_500e3, "{told}");
+        }
+        let (status, told) = operator.act("reset", question).await;
+        assert_eq!((status, &told["blocked"]), (200, &Value::Null), "{told}");
+    }
+}
+
+#[tokio::test]
 async fn a_caller_that_an_identity_found_is_looked_up_by_what_it_sent() {
     let limiter = Limiter::in_memory();
     let operator = Operator::of(&limiter).await;

@@ -1,5 +1,6 @@
 //! Every algorithm admits and refuses as promised, in memory and on Redis alike, for any input of callers.
 
+mod after_blocks;
 mod algorithms;
 mod blocks;
 mod calendar;

@@ -7,7 +7,8 @@ use std::{
 
 use harness::{RedisServer, exceeded, until};
 use ratelimit_runtime::{
-    Caller, Enforcement, Limiter, LimiterBuilder, Override, Policy, RateLimitError, rate_limit,
+    Caller, Enforcement, Limiter, LimiterBuilder, Override, Plans, Policy, RateLimitError,
+    rate_limit,
 };
 use tokio::{
     task::JoinSet,
@@ -234,6 +235,24 @@ async fn a_repeated_call_does_not_warn() {
             named(2).await.unwrap();
             warnings.until(before + 1).await;
             assert_eq!(warnings.left()[before..], [1], "{policy:?}");
+        }
+    }
+}
+
+/// Plans of several tiers warn of nobody, and share their callers with those that do.
+#[tokio::test]
+async fn after_a_reset_under_any_plan_the_next_warning_comes() {
+    let free = Policy::fixed_window("free", HOUR, 1);
+    let plans = Plans::new("warned-plans", "free", free).plan("pro", free.tier(24 * HOUR, 9));
+    let server = RedisServer::start();
+    let warnings = Warnings::default();
+    let remote = warnings.builder().connect(&server.url()).await.unwrap();
+    for limiter in [warnings.builder().in_memory(), remote] {
+        for plan in ["free", "pro", "free"] {
+            let before = warnings.left().len();
+            limiter.check(plans.of("free"), "alice").warn_at(100).await.unwrap();
+            warnings.until(before + 1).await;
+            limiter.reset(plans.of(plan), "alice").await.unwrap();
         }
     }
 }

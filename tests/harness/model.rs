@@ -232,8 +232,10 @@ impl Model {
         self.forget_expired(call.now);
         if !rules.blocks.is_empty() {
             let left = self.blocks.entry(caller).or_default().left(call);
-            if left > 0 {
-                return (Answer::blocked(0, left), None);
+            if left > 0 && call.cost > 0 {
+                let look = Call { record: false, ..call };
+                let (window, _) = self.decide_units(rules, caller, look);
+                return (Answer::blocked(window, left), None);
             }
         }
         let (answer, charge) = self.decide_unblocked(rules, caller, call);
@@ -241,8 +243,8 @@ impl Model {
             return (answer, charge);
         }
         let block = self.blocks.entry(caller).or_default();
-        let left = block.offend(&rules.blocks, call.now, answer.wait);
-        (Answer::blocked(answer.tier, left), None)
+        let left = block.offend(&rules.blocks, call.now);
+        (Answer::blocked(answer, left), None)
     }
 
     /// Decides a call of a caller that is not blocked. It takes a permit and its units, or neither.

@@ -93,6 +93,7 @@ function told(quota, what) {
     : wait(quota.next) === 'now' ? 'free now' : `free in ${wait(quota.next)}`;
   const by = quota.is_by_latest_call ? ', by the latest call' : '';
   facts.push(['left', `${quota.remaining}`, 'left'], ['limit', `${limit}${by}`, 'limit'], ['next call', next, 'next']);
+  if (quota.blocked !== null) facts.push(['blocked', `for ${wait(quota.blocked)}`, 'blocked']);
   if (quota.enforcement !== 'on') facts.push(['refusals', quota.enforcement === 'off' ? 'none: calls pass uncounted' : 'none: a dry run', 'refusals']);
   if (quota.period > 0) facts.push(['all back', wait(quota.reset) === 'now' ? 'now' : `in ${wait(quota.reset)}`, 'reset']);
   return facts;

@@ -1,6 +1,7 @@
 //! Blocks: a caller who exceeds a limit is shut out, each time for longer.
 
 use crate::{
+    policy::Policy,
     request::{Mark, Op, Outcome, Request},
     time::{Micros, Timestamp},
 };
@@ -10,18 +11,19 @@ use crate::{
 pub(crate) struct LastBlock {
     /// The offences that are not forgiven, at most the number of lengths.
     level: u8,
+    began: Timestamp,
     until: Timestamp,
 }
 
 impl LastBlock {
     /// Refuses the calls of a blocked caller. Of others a peek is admitted, and a take is an offence, which the
-    /// window has refused for its `max_wait`.
+    /// window has refused.
     pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
         if now >= self.until {
             if request.op == Op::Peek {
                 return Outcome::admitted(0, Micros::ZERO, Micros::ZERO, Mark::NONE);
             }
-            self.offend(now, request);
+            self.offend(now, request.policy);
         }
         let left = self.until - now;
         let forgiven = request.policy.block_lengths().iter().take(self.level.into());
@@ -30,8 +32,8 @@ impl LastBlock {
     }
 
     /// Blocks the caller. Each quiet stretch as long as the last block has forgiven one offence.
-    fn offend(&mut self, now: Timestamp, request: Request<'_>) {
-        let lengths = request.policy.block_lengths();
+    fn offend(&mut self, now: Timestamp, policy: &Policy) {
+        let lengths = policy.block_lengths();
         let mut level = usize::from(self.level).min(lengths.len());
         let mut forgiven = self.until;
         while level > 0 && forgiven + lengths[level - 1] <= now {
@@ -40,6 +42,16 @@ impl LastBlock {
         }
         let length = lengths[level.min(lengths.len() - 1)];
         self.level = u8::try_from(lengths.len().min(level + 1)).unwrap_or(u8::MAX);
-        self.until = now + length.max(request.max_wait);
+        self.began = now;
+        self.until = now + length;
+    }
+
+    /// Lifts the block, and takes its offence back, if it began while units were taken that are given back:
+    /// those of `taken`.
+    pub(super) fn lift(&mut self, taken: Timestamp) {
+        if self.until > self.began && self.began >= taken {
+            self.until = self.began;
+            self.level -= 1;
+        }
     }
 }

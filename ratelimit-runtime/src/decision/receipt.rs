@@ -42,6 +42,14 @@ impl Decision {
             burst: Some(burst).filter(|burst| *burst > 0),
             zone,
             reset_after: self.reset_after,
+            lifts_block: receipt.settlement.with(|progress| progress.lifts_block),
+        }
+    }
+
+    /// Lets the settle of the call lift a block that began since: the call takes nothing after all.
+    pub(crate) fn lift_block(&self) {
+        if let Some(receipt) = &self.receipt {
+            receipt.settlement.with(|progress| progress.lifts_block = true);
         }
     }
 }
@@ -59,6 +67,8 @@ enum SettleState {
 struct Progress {
     /// `true` while a task settles the call, and once it is settled.
     is_claimed: bool,
+    /// See [`Settle::lifts_block`].
+    lifts_block: bool,
     first: Option<First>,
 }
 

@@ -88,11 +88,15 @@ impl<T: AsCall> JointCall<T> {
         }
     }
 
-    /// Returns the charge that is given back if another call is refused, and its limiter. An earlier call of
-    /// a request id may have been charged: its units are not this call's.
+    /// Returns the charge that is to be given back because another call is refused, and its limiter. An earlier
+    /// call of a request id may have been charged: its units are not this call's.
     fn taken(&self) -> Option<(&Limiter, &Decision)> {
         let decision = self.answer.as_ref()?.as_ref().ok()?;
         let call = self.call.as_ref()?.as_call();
+        if call.policy.has_block() {
+            // Without these units there would have been room: a block that began meanwhile is for no offence.
+            decision.lift_block();
+        }
         call.options.id.is_none().then_some((call.limiter, decision))
     }
 

@@ -13,7 +13,8 @@ use crate::{
     policy::{Policy, Tier},
     redis::RedisBackend,
     request::{
-        DecidedBy, Mark, OnStoreError, Op, Outcome, Place, PlainOutcome, Request, Settle, Standing,
+        CallerUsage, DecidedBy, Mark, OnStoreError, Op, Outcome, Place, PlainOutcome, Request,
+        Settle, Standing,
     },
     time::{Micros, Timestamp},
 };
@@ -182,24 +183,26 @@ impl Backend {
         of_call.unwrap_or(self.on_store_error)
     }
 
-    /// Returns the outcomes of looks at each tier by itself, and the number of free permits.
+    /// Returns what a caller has used under a policy.
     pub(super) async fn usage(
         &self,
         policy: &Policy,
         caller: &Caller,
-    ) -> Result<(Vec<Outcome>, u32), UnavailableReason> {
+    ) -> Result<CallerUsage, UnavailableReason> {
         let store = match &self.store {
             Store::Memory(store) => store,
             Store::Redis(redis) => return redis.usage(&self.key(policy, caller), policy).await,
         };
-        let (key, windows) =
-            (KeyRef::new(policy, caller.parts()), policy.without_concurrency().without_block());
+        let (key, windows) = (KeyRef::new(policy, caller.parts()), policy.without_concurrency());
         let look = |tier: &Tier| {
             // A store has a count for each tier, which it finds by the period.
             store.decide(key, Request::new(&windows.with_tiers(&[*tier]), Op::Peek, 0))
         };
-        let free = policy.max_concurrency().unwrap_or_default().saturating_sub(store.held(key));
-        Ok((policy.tiers().iter().map(look).collect::<Result<_, _>>()?, free))
+        Ok(CallerUsage {
+            tiers: policy.tiers().iter().map(look).collect::<Result<_, _>>()?,
+            free: policy.max_concurrency().unwrap_or_default().saturating_sub(store.held(key)),
+            blocked: store.blocked_for(key, policy)?,
+        })
     }
 
     #[expect(clippy::inline_always, reason = "so that the outcome is not copied")]
@@ -243,7 +246,7 @@ impl Backend {
                 store.reset(KeyRef::new(policy, caller.parts()));
                 Ok(())
             }
-            Store::Redis(redis) => redis.reset(&self.key(policy, caller), policy).await,
+            Store::Redis(redis) => redis.reset(&self.key(policy, caller)).await,
         }
     }
 

@@ -77,6 +77,7 @@ pub struct LimitUsage {
     enforcement: Enforcement,
     tiers: Vec<TierUsage>,
     concurrency: Option<TierUsage>,
+    blocked_for: Option<Duration>,
 }
 
 impl LimitUsage {
@@ -95,6 +96,32 @@ impl LimitUsage {
     #[must_use]
     pub fn concurrency(&self) -> Option<&TierUsage> {
         self.concurrency.as_ref()
+    }
+
+    /// Returns the time for which the caller is still shut out by a [`block`](Policy::block); none if it is not.
+    /// Until then its calls are refused, whatever is left in the tiers.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Limiter, Policy};
+    ///
+    /// const SEARCH: Policy = Policy::fixed_window("search", Duration::from_secs(60), 1)
+    ///     .block(&[Duration::from_secs(120)]);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::in_memory();
+    /// limiter.check(&SEARCH, "alice").await?;
+    /// assert_eq!(limiter.usage(&SEARCH, "alice").await?.blocked_for(), None);
+    /// limiter.check(&SEARCH, "alice").await.unwrap_err();
+    /// let usage = limiter.usage(&SEARCH, "alice").await?;
+    /// assert!(usage.blocked_for() > Some(Duration::from_secs(119)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn blocked_for(&self) -> Option<Duration> {
+        self.blocked_for
     }
 
     /// Returns the enforcement that overrides set, else [`Enforcement::On`].
@@ -223,7 +250,8 @@ impl From<RateLimitError> for UsageError {
 }
 
 impl Limiter {
-    /// Returns what `caller` has used of a limit and what is left, in each tier, and takes nothing. The limit is
+    /// Returns what `caller` has used of a limit and what is left, in each tier, and the rest of a
+    /// [block](LimitUsage::blocked_for). It takes nothing. The limit is
     /// that of an annotated function, by its name or by [`policies_of`](crate::policies_of), or a policy.
     ///
     /// ```
@@ -313,17 +341,18 @@ impl Limiter {
         }
         policy.validate_shape().map_err(RateLimitError::from)?;
         let usage = self.inner.backend.usage(&policy, &caller).await;
-        let (outcomes, free) = usage
+        let usage = usage
             .map_err(|reason| RateLimitError::from(Unavailable::new(policy.name(), reason)))?;
-        let tiers = policy.tiers().iter().zip(outcomes);
+        let tiers = policy.tiers().iter().zip(usage.tiers);
         let tiers = tiers.map(|(tier, outcome)| {
             let quota = policy.quota_of(*tier);
             TierUsage::new(tier.period(), quota, outcome.remaining, outcome.reset.into())
         });
         let concurrency = policy
             .max_concurrency()
-            .map(|permits| TierUsage::new(Duration::ZERO, permits, free, Duration::ZERO));
+            .map(|permits| TierUsage::new(Duration::ZERO, permits, usage.free, Duration::ZERO));
         let (tiers, enforcement) = (tiers.collect(), effective.enforcement);
-        Ok(LimitUsage { policy, enforcement, tiers, concurrency })
+        let blocked_for = Some(usage.blocked.into()).filter(|left: &Duration| !left.is_zero());
+        Ok(LimitUsage { policy, enforcement, tiers, concurrency, blocked_for })
     }
 }

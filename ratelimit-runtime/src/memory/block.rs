@@ -5,7 +5,7 @@ use super::MemoryStore;
 use crate::{
     error::UnavailableReason,
     key::KeyRef,
-    policy::StateKind,
+    policy::{Policy, StateKind},
     request::{Op, Outcome, Request},
     time::{Micros, Timestamp},
 };
@@ -20,19 +20,62 @@ impl MemoryStore {
         key: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, UnavailableReason> {
-        let look = Request { op: Op::Peek, max_wait: Micros::ZERO, ..request };
-        let blocked = self.decide_window(counted, of_block(key), look)?;
-        if !blocked.admitted {
-            return Ok(blocked);
+        let look = Request { op: Op::Peek, ..request };
+        let look_at_window = || {
+            let policy = &request.policy.without_concurrency();
+            self.decide_window(counted, key, Request { policy, ..look })
+        };
+        let block = self.decide_window(counted, of_block(key), look)?;
+        // A call of 0 units is never refused.
+        if !block.admitted && request.cost > 0 {
+            return Ok(refusal(block, look_at_window()?));
         }
-        let refused = self.decide_window(counted, key, request)?;
-        if refused.admitted || refused.is_busy() || request.op == Op::Peek {
-            return Ok(refused);
+        let window = self.decide_window(counted, key, request)?;
+        if window.admitted || window.is_busy() || request.op == Op::Peek {
+            return Ok(window);
         }
-        let offence = Request { max_wait: refused.wait, ..request };
-        let blocked = self.decide_window(counted, of_block(key), offence);
-        Ok(blocked.map_or(refused, |blocked| Outcome { tier: refused.tier, ..blocked }))
+        let Ok(block) = self.decide_window(counted, of_block(key), request) else {
+            return Ok(window);
+        };
+        // Another thread may have given units back meanwhile, and found no block to lift.
+        if look_at_window()?.admitted {
+            self.lift_block(counted, key, Timestamp::default());
+        }
+        Ok(refusal(block, window))
     }
+
+    /// Returns the time for which the caller of a key is still blocked.
+    pub(crate) fn blocked_for(
+        &self,
+        key: KeyRef<'_>,
+        policy: &Policy,
+    ) -> Result<Micros, UnavailableReason> {
+        if !policy.has_block() {
+            return Ok(Micros::ZERO);
+        }
+        let look = Request::new(policy, Op::Peek, 0);
+        Ok(self.decide_window(self.clock.counted(), of_block(key), look)?.wait)
+    }
+
+    /// Lifts a block that began while units were taken, at `taken`, which are given back.
+    pub(super) fn lift_block(&self, counted: Option<Timestamp>, key: KeyRef<'_>, taken: Timestamp) {
+        let lookup = self.hasher.lookup(of_block(key));
+        let mut table = self.shard(&lookup).table.lock();
+        let now = self.clock.ordered(counted, &mut table.latest);
+        if let Some(block) = table.find_mut(&lookup, now) {
+            block.state.lift_block(taken);
+        }
+    }
+}
+
+/// Returns the refusal of a blocked caller by its block, and by the window that decides after it: the call waits for
+/// both.
+fn refusal(block: Outcome, window: Outcome) -> Outcome {
+    if window.admitted {
+        return block;
+    }
+    let wait = block.wait.max(window.wait);
+    Outcome { tier: window.tier, wait, reset: wait, ..block }
 }
 
 /// Returns the key of a caller's block.

@@ -47,6 +47,9 @@ impl MemoryStore {
         if settle.from != settle.to {
             self.change(counted, key, |entry, now| entry.settle(now, settle));
         }
+        if settle.lifts_block {
+            self.lift_block(counted, key, settle.mark.at);
+        }
     }
 
     /// Changes the entry of a key, if there is one, at a time that was [counted](super::Clock::counted).

@@ -11,14 +11,19 @@ impl Policy {
     /// Shuts a caller out who exceeds the limit: for the first of these lengths, and each time that it happens
     /// again for the next one.
     ///
-    /// A call that a window refuses is an offence, also in a dry run. From then on all calls of the caller are
-    /// refused, whatever they cost, until the block is over and the window has room. These refusals are no
-    /// offences, and neither are those of a [`peek`](crate::Limiter::peek) and of
-    /// [`concurrency`](Self::concurrency). After a block, each quiet stretch as long as it was forgives one step.
+    /// A call that a window refuses is an offence, also in a dry run. Until the block is over, all calls of the
+    /// caller are refused that cost anything. These refusals are no offences, and neither are those of a
+    /// [`peek`](crate::Limiter::peek) and of [`concurrency`](Self::concurrency). Their wait is that of the block,
+    /// or of the window if that is longer.
+    ///
+    /// After the block the window alone decides: its next refusal is the next offence. Each quiet stretch as long
+    /// as the block was forgives one step.
     ///
     /// [`Limiter::reset`](crate::Limiter::reset) ends a block; a refund, a settle and a raised threshold do not.
-    /// A call that is settled above its cost may leave a debt, by which the next one offends. While
-    /// [enforcement](crate::Enforcement) is off, blocks are kept and calls pass.
+    /// If [other limits](crate::Limiter::check_all) refuse a call, and what it took is given back, a block that
+    /// began meanwhile ends. A call that is settled above its cost may leave a debt, by which the next one offends.
+    /// While [enforcement](crate::Enforcement) is off, blocks are kept and calls pass.
+    /// [`LimitUsage::blocked_for`](crate::LimitUsage::blocked_for) shows a block to its caller.
     ///
     /// One to four lengths of 1 ms to 31 days, in whole milliseconds, each longer than the one before. Beside them
     /// a policy has at most seven tiers. They do not go with a
@@ -80,10 +85,5 @@ impl Policy {
             lengths.push(None);
         }
         lengths
-    }
-
-    /// Returns this policy without blocks.
-    pub(crate) const fn without_block(self) -> Self {
-        self.block(&[])
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     key::{Key, KeyRef},
     memory::Clock,
     policy::Policy,
-    request::{DecidedBy, OnStoreError, Outcome, Place, Request, Settle, Standing},
+    request::{CallerUsage, DecidedBy, OnStoreError, Outcome, Place, Request, Settle, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -56,8 +56,8 @@ without_value! {
     async fn connected() -> Result<(), Fault>;
     async fn decide(&Key, Request<'_>, Instant, OnStoreError)
         -> (Replied<Outcome>, Option<Arc<dyn Permit>>);
-    async fn usage(&Key, &Policy) -> Replied<(Vec<Outcome>, u32)>;
-    async fn reset(&Key, &Policy) -> Replied<()>;
+    async fn usage(&Key, &Policy) -> Replied<CallerUsage>;
+    async fn reset(&Key) -> Replied<()>;
     async fn pause_key(&Key, &Policy, Micros, Option<Timestamp>) -> Replied<bool>;
     async fn turns(&Key, &[Place<'_>]) -> Replied<Vec<Option<Timestamp>>>;
     async fn advance(&Key, Place<'_>) -> Replied<Option<Standing>>;

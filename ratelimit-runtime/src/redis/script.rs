@@ -18,7 +18,7 @@ pub(super) use self::lease::LeaseMark;
 use self::{lease::entry_id, permits::ScriptGate, text::Text};
 pub(super) use self::{
     lease::{EndedLease, Grant, LeaseCall, LeaseRequest},
-    permits::{MAX_RENEWED, decode_lost, release, renew, reset},
+    permits::{MAX_RENEWED, decode_lost, lift_block, release, renew, reset},
     settle::{settle_command, settle_is_known_for},
 };
 use super::echo::{Command, next_echo};
@@ -71,32 +71,32 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["f76b2898f5de6c0ca2777d9d3f371b952ff0aef6", "f05371ce35fd4c8b1b08420c752317d162fe52df"],
+        ["f76b2898f5de6c0ca2777d9d3f371b952ff0aef6", "cc24d2ed61d32d83c78d5e4ffdf322d0d0c8f443"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["95b50fa24091899f2bf88cb72ecdc3bf0ba54259", "9842d06655f96cf6b0a6c663782607d726210635"],
+        ["95b50fa24091899f2bf88cb72ecdc3bf0ba54259", "03d81743f2ad0ee7a1802904a56a57fd88b97ea5"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["bb92b2e6771ee4619bd8bb7b91235c7101c43119", "60f59014e5ad6fc7e01a74e9751715b55846d1b8"],
+        ["bb92b2e6771ee4619bd8bb7b91235c7101c43119", "8d53f542690b9fa5d800f80cc4f9fa21ecf76dcf"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["6ce55b9dae11f692d9fde279bf0311d2bd047682", "5647ebe70e9247a444ddfec5b772605641fa1a8a"],
+        ["6ce55b9dae11f692d9fde279bf0311d2bd047682", "ab8c5e7e214768edacc836ae10df6f9130023eb0"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["7b25e91882620d011063ccb724691db941d9134a", "3dfd70a71d4b651b57811a6290226d09b2118968"],
+        ["7b25e91882620d011063ccb724691db941d9134a", "d2401298dc532554bd3b99474ac9b2133ab96fbb"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["bbec8b01ac369419437a28c1ec1d94892de58526", "a3b0f7434e9f4cce99564da81443fdd331fed8e3"],
+        ["bbec8b01ac369419437a28c1ec1d94892de58526", "bd7da31a1ab4ae7d66e7ddafc135acd90ec8fda7"],
         push_calendar_window,
     ),
 ];
@@ -207,7 +207,7 @@ impl<'a> ScriptCall<'a> {
         Self { script, key, request, gate, op, mode, charged, echo }
     }
 
-    /// Reads each tier by itself, and the permits.
+    /// Reads each tier by itself, the permits and the block.
     pub(super) fn usage(key: &'a Key, policy: &'a Policy) -> Self {
         let look = Self::decision(key, Request::new(policy, Op::Peek, 0), None);
         Self { gate: Some(ScriptGate::EachTier), ..look }

@@ -47,6 +47,7 @@ impl Place<'_> {
             burst: policy.burst_size(),
             zone: None,
             reset_after: policy.longest_period(),
+            lifts_block: false,
         }
     }
 }

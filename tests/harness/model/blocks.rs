@@ -25,8 +25,8 @@ impl Block {
         self.length
     }
 
-    /// Records an offence, which a window has refused for `wait`, and returns the time of its block.
-    pub(super) fn offend(&mut self, lengths: &[u64], now: u64, wait: u64) -> u64 {
+    /// Records an offence, and returns the time of its block.
+    pub(super) fn offend(&mut self, lengths: &[u64], now: u64) -> u64 {
         self.level = self.level.min(lengths.len());
         let mut quiet = now - self.till.min(now);
         while self.level > 0 && quiet >= lengths[self.level - 1] {
@@ -34,15 +34,17 @@ impl Block {
             quiet -= lengths[self.level];
         }
         self.level = lengths.len().min(self.level + 1);
-        self.length = lengths[self.level - 1].max(wait);
+        self.length = lengths[self.level - 1];
         self.till = now + self.length;
         self.length
     }
 }
 
 impl Answer {
-    /// The answer to a blocked caller.
-    pub(super) fn blocked(tier: usize, left: u64) -> Self {
-        Self { tier, wait: left, reset: left, more: left, is_busy: false, ..Self::BUSY }
+    /// The answer to a blocked caller whom the window answers so: it waits for both.
+    pub(super) fn blocked(window: Self, left: u64) -> Self {
+        let Self { tier, wait, .. } = if window.admitted { Self::BUSY } else { window };
+        let wait = wait.max(left);
+        Self { tier, wait, reset: wait, more: left, is_busy: false, ..Self::BUSY }
     }
 }

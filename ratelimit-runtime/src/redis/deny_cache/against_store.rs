@@ -227,6 +227,8 @@ async fn only_refusals_that_the_store_would_give_are_repeated() {
         compare(vec![of("p", PERIOD, 10).tier(10 * PERIOD, 30)]).await;
         compare(vec![of("p", PERIOD, 30), of("p", PERIOD, 40), of("p", PERIOD, 20)]).await;
         compare(vec![of("p", PERIOD, 30), of("p", 2 * PERIOD, 40)]).await;
+        let blocks = [TTL / 2, PERIOD / 2, 2 * PERIOD];
+        compare(vec![of("p", PERIOD, 10).block(&blocks)]).await;
         let whole = of("p", PERIOD, 30);
         compare(vec![whole, whole.leaving(20), whole.leaving(50)]).await;
     }

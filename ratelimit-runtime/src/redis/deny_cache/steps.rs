@@ -16,6 +16,9 @@ use crate::{
 /// A refusal of cost `c` with `r` units left adds two steps. Calls of cost `c` or more are refused
 /// until its wait is over, and calls of more than `r` until one more unit is available. So the newest
 /// refusal alone covers every cost; older ones only make waits longer and more exact.
+///
+/// Under a policy with blocks, a refusal adds one step for calls of its cost alone, until the block is over. The
+/// window is asked anew then: a wait that was too short would make the next call an offence.
 #[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct RefusalSteps {
     /// One of the policies.
@@ -82,7 +85,7 @@ impl RefusalSteps {
     pub(super) fn revalidate(&mut self, request: Request<'_>, ttl: Duration, now: Timestamp) {
         let spare = spare(request.policy, request.cost);
         self.steps.retain(|it| now < it.end);
-        if self.steps.iter().any(|it| spare <= it.spare) {
+        if self.steps.iter().any(|it| self.refuses(it, spare)) {
             self.revalidating_until = now + ttl;
         }
     }
@@ -93,7 +96,9 @@ impl RefusalSteps {
         let step = self.longest(spare(request.policy, request.cost), now)?;
         let left = threshold(request.policy) - step.used;
         let remaining = u32::try_from(left.max(0)).unwrap_or(u32::MAX);
-        let refused = Outcome::refused(step.end - now, step.reset_at - now);
+        // The window may refuse the call for longer than the block lasts.
+        let admitted_at = if self.policy.has_block() { step.reset_at } else { step.end };
+        let refused = Outcome::refused(admitted_at - now, step.reset_at - now);
         let (more, lasts, decided_by) = (Micros::ZERO, Micros::ZERO, DecidedBy::DenyCache);
         Some(Outcome { tier: step.tier, remaining, more, lasts, decided_by, ..refused })
     }
@@ -104,7 +109,7 @@ impl RefusalSteps {
         let is_revalidating = now < self.revalidating_until;
         let mut longest: Option<&Step> = None;
         for step in &self.steps {
-            if spare <= step.spare
+            if self.refuses(step, spare)
                 && now < step.end
                 && (is_revalidating || now < step.fresh_until)
                 && longest.is_none_or(|longest| longest.end <= step.end)
@@ -113,6 +118,12 @@ impl RefusalSteps {
             }
         }
         longest
+    }
+
+    /// Returns `true` if the step is about calls that leave `spare`.
+    #[inline]
+    fn refuses(&self, step: &Step, spare: i64) -> bool {
+        if self.policy.has_block() { spare == step.spare } else { spare <= step.spare }
     }
 
     /// Returns `true` if by this outcome more is available than these steps admit.
@@ -132,7 +143,8 @@ impl RefusalSteps {
             let free_at = answered + wait;
             let spare = spare(policy, units);
             let mut steps = self.steps.iter();
-            steps.any(|it| spare <= it.spare && free_at < it.end)
+            // A block ends for calls of every cost.
+            steps.any(|it| (policy.has_block() || spare <= it.spare) && free_at < it.end)
         };
         if admitted {
             return contradicts(remaining.saturating_add(cost), Micros::ZERO);
@@ -173,7 +185,12 @@ impl RefusalSteps {
         let used = threshold(request.policy) - i64::from(remaining);
         let next = remaining.saturating_add(1);
         let cost = request.cost.max(1);
-        for (units, wait) in [(cost, wait), (next.min(cost), more)] {
+        let refusals: &[_] = if request.policy.has_block() {
+            &[(cost, more)]
+        } else {
+            &[(cost, wait), (next.min(cost), more)]
+        };
+        for &(units, wait) in refusals {
             let (spare, end, reset_at) = (spare(request.policy, units), sent + wait, sent + reset);
             self.steps.retain(|it| spare < it.spare || end < it.end);
             if self.steps.len() == MAX_STEPS {

@@ -9,7 +9,8 @@
 --                for its first permit, 1 if it has its turn and waits for more, 2 if it has its turn and its
 --                last call did not have to wait, and the microsecond from which the claim is void
 -- KEYS[3]        the last block, if there are lengths: "level until length", the offences that are not forgiven, the
---                microsecond from which the caller is no longer shut out, and the microseconds before it
+--                microsecond from which the caller is no longer shut out, and the microseconds before it, which
+--                are 0 once it is lifted
 -- ARGV[1]        id of the call's permit
 -- ARGV[2]        number of permits, 0 if there is no such gate
 -- ARGV[3]        timeout of a permit, in microseconds
@@ -20,16 +21,18 @@
 -- Returns        {-1, pause} if no permit is free for the call, with the microseconds after which it may ask
 --                again; otherwise the algorithm's reply, or without a window
 --                {1, remaining}, where `remaining` permits are free after the call;
---                for "each" {1, remaining, ..} and the algorithm's reply to a peek for each tier alone.
+--                for "each" {1, remaining, left, ..}, with the microseconds that are left of a block, and the
+--                algorithm's reply to a peek for each tier alone.
 --                In place of the first number is ARGV[9], the number of the call: as it is if that number is
 --                positive, negative otherwise
 --
 -- Rule: a call is admitted if and only if its caller is not blocked, a permit is free and the algorithm admits it.
 -- It takes both or nothing. A call that holds its permit already needs no second one.
 --
--- A take that the algorithm refuses is an offence: it shuts the caller out for the next length, or for the wait of
--- the refusal if that is longer. A call that was charged before the block, and is sent again because its reply was
--- lost, is admitted. Each quiet stretch as long as the last block has forgiven one offence.
+-- A take that the algorithm refuses is an offence: it shuts the caller out for the next length. The refusal of a
+-- blocked caller has the longer wait, of the block or of the algorithm, and the rest of the block in place of `more`.
+-- A call of 0 units passes. A call that was charged before the block, and is sent again because its reply was lost,
+-- is admitted. Each quiet stretch as long as the last block has forgiven one offence.
 --
 -- While processes wait, the one with the fewest permits comes first, and of those with as many the one that has
 -- waited for longest. Its turn begins with its first permit and lasts for its part of a round, in which it is
@@ -123,9 +126,19 @@ local function restamp_late(now)
   end
 end
 
--- Returns the refusal of a blocked caller.
-local function refusal(tier, left)
-  return { 0, tier, 0, left, left, left, 0 }
+-- Returns the refusal of a caller for whom `left` microseconds of a block are left, and to whom the algorithm
+-- replies so.
+local function refusal(reply, left)
+  local tier, wait = reply[2], reply[4]
+  if #reply < 7 then
+    -- A short reply has the wait first, and the tier last unless there is one.
+    tier, wait = reply[4] or 0, reply[2]
+  end
+  if reply[1] > 0 then
+    tier, wait = 0, 0
+  end
+  wait = math.max(left, wait)
+  return { 0, tier, 0, wait, wait, left, 0 }
 end
 
 -- Returns the offences that are not forgiven, the end of the last block and its length.
@@ -158,13 +171,10 @@ local function blocked_for(lengths, now)
   return till - now
 end
 
--- Returns true for a call that is sent again after it was charged. Its caller was blocked later.
-local function was_charged(decide, now)
-  if not is_take or arguments[3] ~= '2' then
-    return false
-  end
-  local look = decide({ '0', unpack(arguments, 2) })
-  return look[1] and look[1] > 0 and look[7] < now
+-- Returns true for a call that is sent again after it was charged, by the reply to a look. Its caller was blocked
+-- later.
+local function was_charged(look, now)
+  return is_take and arguments[3] == '2' and look[1] > 0 and look[7] < now
 end
 
 local function offend(lengths, reply, now)
@@ -175,18 +185,12 @@ local function offend(lengths, reply, now)
     level = level - 1
   end
   level = math.min(level + 1, #lengths)
-  local tier, wait = reply[2], reply[4]
-  if #reply < 7 then
-    -- A short reply has the wait first, and the tier last unless there is one.
-    tier, wait = reply[4] or 0, reply[2]
-  end
-  local length = math.max(lengths[level], wait)
-  keep_block(lengths, level, length, now)
-  return refusal(tier, length)
+  keep_block(lengths, level, lengths[level], now)
+  return refusal(reply, lengths[level])
 end
 
-local function look_at_each_tier(now, decide)
-  local reply = { 1, math.max(most - count_held(now), 0) }
+local function look_at_each_tier(now, left, decide)
+  local reply = { 1, math.max(most - count_held(now), 0), left }
   local tiers = tonumber(arguments[6])
   local width = (#arguments - 6) / tiers
   for tier = 0, tiers - 1 do
@@ -244,17 +248,20 @@ end
 local function gates(decide)
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
-  if word == 'each' then
-    return look_at_each_tier(now, decide)
-  end
-  local lengths = {}
+  local lengths, left = {}, 0
   if ARGV[5] ~= '' then
     for length in string.gmatch(ARGV[5], '%d+') do
       lengths[#lengths + 1] = tonumber(length)
     end
-    local left = blocked_for(lengths, now)
-    if left > 0 and not was_charged(decide, now) then
-      return refusal(0, left)
+    left = math.max(blocked_for(lengths, now), 0)
+  end
+  if word == 'each' then
+    return look_at_each_tier(now, left, decide)
+  end
+  if left > 0 and arguments[2] ~= '0' then
+    local look = decide({ '0', unpack(arguments, 2) })
+    if not look.err and not was_charged(look, now) then
+      return refusal(look, left)
     end
   end
   local reply = most > 0 and decide_with_permit(now, decide) or decide(arguments)

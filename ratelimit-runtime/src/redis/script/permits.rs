@@ -8,8 +8,8 @@ use crate::{
     key::Key,
     policy::Policy,
     redis::echo::Command,
-    request::{Mark, Outcome, PermitClaim, PermitRequest},
-    time::Micros,
+    request::{CallerUsage, Mark, Outcome, PermitClaim, PermitRequest},
+    time::{Micros, Timestamp},
 };
 
 /// The suffix of the permits' key, beside the key of their caller.
@@ -23,10 +23,13 @@ pub(crate) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "52e3de2b3cb9399126850bf85992a561a2b998e4" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "535b286702279c11c39a8c5685f985de63c0cc3c" };
 
 pub(super) static RENEW: Text =
     Text { source: sources::RENEW, sha1: "42e15bd8a324dc6a66b2f11b46302aa493b37a9c" };
+
+pub(super) static LIFT: Text =
+    Text { source: include_str!("lift.lua"), sha1: "6df624e040dfed811be07566c79d26cec7589e73" };
 
 /// The gate that a call passes before an algorithm decides.
 #[derive(Clone, Copy)]
@@ -34,7 +37,7 @@ pub(super) enum ScriptGate {
     Permit(PermitRequest),
     /// The gate of the block alone.
     Block,
-    /// None: the call reads each tier by itself, and the permits that are free.
+    /// None: the call reads each tier by itself, the permits that are free, and the rest of a block.
     EachTier,
 }
 
@@ -91,26 +94,33 @@ impl ScriptCall<'_> {
         }
     }
 
-    /// Reads the reply to a look at [each tier](ScriptGate::EachTier): its outcomes, and the number of free permits.
-    pub(crate) fn decode_usage(
-        &self,
-        reply: &Value,
-    ) -> Result<(Vec<Outcome>, u32), UnavailableReason> {
+    /// Reads the reply to a look at [each tier](ScriptGate::EachTier).
+    pub(crate) fn decode_usage(&self, reply: &Value) -> Result<CallerUsage, UnavailableReason> {
         let usage = || {
-            let [_, Value::Int(free), tiers @ ..] = reply.as_sequence()? else { return None };
-            let outcomes: Vec<_> = tiers.iter().map_while(|tier| self.outcome(tier)).collect();
-            let is_whole = outcomes.len() == self.request.policy.tiers().len();
-            Some((outcomes, u32::try_from(*free).ok()?)).filter(|_| is_whole)
+            let [_, free, blocked, looks @ ..] = reply.as_sequence()? else { return None };
+            let tiers: Vec<_> = looks.iter().map_while(|look| self.outcome(look)).collect();
+            let free = number(free)?.try_into().ok()?;
+            let blocked = Micros::new(number(blocked)?);
+            let is_whole = tiers.len() == self.request.policy.tiers().len();
+            is_whole.then_some(CallerUsage { tiers, free, blocked })
         };
         usage().ok_or(UnavailableReason::StoreError)
     }
 }
 
-/// Builds the command that deletes a caller's counts, and its block.
-pub(crate) fn reset(key: &Key, has_block: bool) -> Cmd {
+/// Builds the command that deletes a caller's counts, and its block, which may be that of another plan.
+pub(crate) fn reset(key: &Key) -> Cmd {
     let mut command = redis::cmd("UNLINK");
-    command.arg(key.as_bytes()).arg(has_block.then(|| key.companion(BLOCK)));
+    command.arg(key.as_bytes()).arg(key.companion(BLOCK));
     command
+}
+
+/// Builds the command of an attempt to lift a block that began while units were taken, at `taken`, which are given
+/// back.
+pub(crate) fn lift_block(key: &Key, taken: Timestamp, attempt: Attempt) -> Command {
+    let mut command = LIFT.start(attempt, &[&key.companion(BLOCK)]);
+    command.arg(taken.get());
+    Command::echoed(command, taken.get())
 }
 
 /// Builds the command that frees a permit.

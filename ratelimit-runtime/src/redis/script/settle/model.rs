@@ -83,6 +83,7 @@ impl World {
             burst: None,
             zone: None,
             reset_after: POLICY.longest_period(),
+            lifts_block: false,
         };
         self.store.settle(Timestamp::new(20_000_000), settle);
         if call.counts > 0 && !self.applied.contains(&number) {

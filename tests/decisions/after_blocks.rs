@@ -1,0 +1,229 @@
+//! The end of a block: the window alone decides after it, and a call that takes nothing begins none.
+
+use std::{
+    future::{Future, poll_fn},
+    task::Poll,
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use harness::{RedisServer, exceeded, on_each_store, uncached, until};
+use ratelimit_runtime::{CalendarUnit, Decision, Limiter, Override, Plans, Policy};
+use tokio::task::JoinSet;
+
+const BLOCK: Duration = Duration::from_millis(300);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The states of windows: a policy of two units, and one of many, in each.
+fn kinds() -> [[Policy; 2]; 6] {
+    [
+        |most| Policy::sliding_window("after-log", HOUR, most),
+        |most| Policy::sliding_window("after-weighted", HOUR, most).weighted(),
+        |most| Policy::sliding_counter("after-counter", HOUR, most),
+        |most| Policy::fixed_window("after-fixed", HOUR, most),
+        |most| Policy::token_bucket("after-bucket", HOUR, most),
+        |most| Policy::calendar_window("after-calendar", CalendarUnit::Month, most),
+    ]
+    .map(|kind| [2, 10_000].map(|most| kind(most).block(&[BLOCK])))
+}
+
+/// Takes both units, and one more by a call that is blocked.
+async fn offend(limiter: &Limiter, policy: &Policy, caller: &str) -> [Decision; 2] {
+    let mut taken = Vec::new();
+    for _ in 0..2 {
+        taken.push(limiter.check(policy, caller).await.unwrap());
+    }
+    let waits = async || exceeded(limiter.check(policy, caller).await).retry_after();
+    // The window has no room for longer than the block lasts.
+    for _ in 0..2 {
+        assert!(waits().await > 2 * BLOCK, "{policy:?}");
+    }
+    taken.try_into().unwrap()
+}
+
+async fn until_admitted(limiter: &Limiter, policy: &Policy, caller: &str) -> Decision {
+    until("the end of the block", async || limiter.check(policy, caller).await.ok()).await
+}
+
+#[tokio::test]
+async fn after_a_block_a_call_is_admitted_if_the_window_has_room() {
+    for [policy, _] in kinds() {
+        on_each_store(async |limiter| {
+            for decision in offend(limiter, &policy, "alice").await {
+                limiter.refund(&decision).await.unwrap();
+            }
+            let refused = exceeded(limiter.check(&policy, "alice").await);
+            assert!(refused.retry_after() <= BLOCK, "{policy:?}: {refused}");
+            until_admitted(limiter, &policy, "alice").await;
+            limiter.check(&policy, "alice").await.unwrap();
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_block_a_raised_threshold_is_in_force() {
+    for [policy, _] in kinds() {
+        on_each_store(async |limiter| {
+            offend(limiter, &policy, "alice").await;
+            let more = Override::new().threshold(10_000);
+            limiter.overrides().set_for(policy.name(), "alice", more).unwrap();
+            exceeded(limiter.check(&policy, "alice").await);
+            for _ in 0..3 {
+                until_admitted(limiter, &policy, "alice").await;
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_block_an_upgraded_plan_is_in_force() {
+    for [free, pro] in kinds() {
+        let plans = Plans::new("after-plans", "free", free).plan("pro", pro);
+        on_each_store(async |limiter| {
+            offend(limiter, plans.of("free"), "alice").await;
+            exceeded(limiter.check(plans.of("pro"), "alice").await);
+            for _ in 0..3 {
+                until_admitted(limiter, plans.of("pro"), "alice").await;
+            }
+        })
+        .await;
+    }
+}
+
+/// Without a block the refusal would be remembered for an hour.
+#[tokio::test]
+async fn a_remembered_refusal_ends_with_its_block() {
+    let server = RedisServer::start();
+    let builder = || Limiter::builder().deny_cache_ttl(HOUR).deadline(MINUTE);
+    let one = builder().connect(&server.url()).await.unwrap();
+    let other = builder().connect(&server.url()).await.unwrap();
+    for [policy, _] in kinds() {
+        let taken = offend(&one, &policy, "alice").await;
+        let refused = exceeded(other.check(&policy, "alice").cost(2).await);
+        assert!(refused.retry_after() > 2 * BLOCK, "{policy:?}");
+        for decision in &taken {
+            one.refund(decision).await.unwrap();
+        }
+        until_admitted(&other, &policy, "alice").await;
+    }
+}
+
+/// A call that follows the advice of a refusal is admitted. So each cost has a wait of its own, also without Redis.
+#[tokio::test]
+async fn the_wait_in_a_block_is_that_of_the_cost() {
+    let policy = Policy::token_bucket("after-costs", HOUR, 60).block(&[MINUTE]);
+    on_each_store(async |limiter| {
+        limiter.check(&policy, "alice").cost(60).await.unwrap();
+        exceeded(limiter.check(&policy, "alice").cost(30).await);
+        for (cost, minutes) in [(30, 30), (1, 1), (10, 10), (60, 60), (10, 10), (30, 30)] {
+            let wait = exceeded(limiter.check(&policy, "alice").cost(cost).await).retry_after();
+            assert!(wait <= minutes * MINUTE && wait + MINUTE / 2 > minutes * MINUTE, "{cost}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_that_the_window_refuses_after_a_block_is_the_next_offence() {
+    let policy = Policy::sliding_window("after-again", HOUR, 1).block(&[BLOCK, DAY]);
+    on_each_store(async |limiter| {
+        limiter.check(&policy, "alice").await.unwrap();
+        exceeded(limiter.check(&policy, "alice").await);
+        until("the second block", async || {
+            let refused = exceeded(limiter.check(&policy, "alice").await);
+            (refused.retry_after() > HOUR).then_some(())
+        })
+        .await;
+    })
+    .await;
+}
+
+const USER: Policy = Policy::sliding_window("after-user", HOUR, 2).block(&[DAY]);
+const TENANT: Policy = Policy::fixed_window("after-tenant", HOUR, 1).block(&[DAY]);
+
+#[tokio::test]
+async fn calls_that_another_limit_refuses_are_no_offence_of_the_first() {
+    on_each_store(async |limiter| {
+        limiter.check(&TENANT, "acme").await.unwrap();
+        let checks = || [limiter.check(&USER, "alice"), limiter.check(&TENANT, "acme")];
+        for refused in join_all((0..6).map(|_| limiter.check_all(checks()))).await {
+            exceeded(refused);
+        }
+        for _ in 0..2 {
+            limiter.check(&USER, "alice").await.unwrap();
+        }
+        exceeded(limiter.check_all(checks()).await);
+        limiter.reset(&TENANT, "acme").await.unwrap();
+        // What is taken in the end is an offence as ever.
+        assert_eq!(exceeded(limiter.check_all(checks()).await).policy(), USER.name());
+        assert!(exceeded(limiter.check(&USER, "alice").await).retry_after() > HOUR);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn calls_that_another_limit_refuses_are_no_offence_in_any_thread() {
+    const FULL: Policy = Policy::fixed_window("after-threads", HOUR, 1);
+    let limiter = Limiter::in_memory();
+    limiter.check(&FULL, "acme").await.unwrap();
+    let mut threads = JoinSet::new();
+    for _ in 0..4 {
+        let limiter = limiter.clone();
+        threads.spawn(async move {
+            for _ in 0..20_000 {
+                let checks = [limiter.check(&USER, "alice"), limiter.check(&FULL, "acme")];
+                limiter.check_all(checks).await.unwrap_err();
+            }
+        });
+    }
+    threads.join_all().await;
+    limiter.check(&USER, "alice").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_no_offence_of_others() {
+    let one = USER.block(&[2 * DAY]);
+    let server = RedisServer::start();
+    let (limiter, other) = (server.limiter().await, uncached(&server.url()).await);
+    let mut dropped = 0;
+    for attempt in 0..50 {
+        let caller = format!("user-{attempt}");
+        let checks = [limiter.check(&one, &*caller).cost(2), limiter.check(&TENANT, &*caller)];
+        let mut both = Box::pin(limiter.check_all(checks));
+        let is_done = until("the second charge", async || {
+            if poll_fn(|context| Poll::Ready(both.as_mut().poll(context))).await.is_ready() {
+                return Some(true);
+            }
+            let left = other.peek(&TENANT, &*caller).cost(0).await.unwrap().remaining();
+            (left == 0).then_some(false)
+        })
+        .await;
+        if is_done {
+            continue;
+        }
+        assert!(exceeded(other.check(&one, &*caller).await).retry_after() > DAY);
+        drop(both);
+        dropped += 1;
+        until_admitted(&other, &one, &caller).await;
+    }
+    assert!(dropped > 0, "no future was dropped between two answers");
+}
+
+#[tokio::test]
+async fn a_reset_under_any_plan_ends_a_block() {
+    let minute = Policy::fixed_window("free", MINUTE, 1);
+    let plans = Plans::new("after-reset", "free", minute.block(&[DAY])).plan("pro", minute);
+    on_each_store(async |limiter| {
+        for plan in ["pro", "free"] {
+            limiter.check(plans.of("free"), "alice").await.unwrap();
+            assert!(exceeded(limiter.check(plans.of("free"), "alice").await).retry_after() > HOUR);
+            limiter.reset(plans.of(plan), "alice").await.unwrap();
+        }
+        limiter.check(plans.of("free"), "alice").await.unwrap();
+    })
+    .await;
+}
