@@ -1,7 +1,7 @@
 //! Blocks: a caller who exceeds a limit is shut out, each time for longer.
 
 use crate::{
-    request::{Mark, Op, Outcome, Request},
+    request::{Mark, Op, Outcome, OutcomeKind, Request},
     time::{Micros, Timestamp},
 };
 
@@ -17,6 +17,7 @@ impl LastBlock {
     /// Refuses the calls of a blocked caller. Of others a peek is admitted, and a take is an offence, which the
     /// window has refused for its `max_wait`.
     pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        let kind = if now < self.until { OutcomeKind::Gated } else { OutcomeKind::Plain };
         if now >= self.until {
             if request.op == Op::Peek {
                 return Outcome::admitted(0, Micros::ZERO, Micros::ZERO, Mark::NONE);
@@ -26,7 +27,7 @@ impl LastBlock {
         let left = self.until - now;
         let forgiven = request.policy.block_lengths().iter().take(self.level.into());
         let lasts = forgiven.fold(left.get(), |sum, length| sum + length.get());
-        Outcome { lasts: Micros::new(lasts), ..Outcome::refused(left, left) }
+        Outcome { lasts: Micros::new(lasts), kind, ..Outcome::refused(left, left) }
     }
 
     /// Blocks the caller. Each quiet stretch as long as the last block has forgiven one offence.

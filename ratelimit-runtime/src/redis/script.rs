@@ -71,32 +71,32 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["f76b2898f5de6c0ca2777d9d3f371b952ff0aef6", "f05371ce35fd4c8b1b08420c752317d162fe52df"],
+        ["f76b2898f5de6c0ca2777d9d3f371b952ff0aef6", "d1f8a7ec275b322e61b5f3cf84d234ec73ed8ea6"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["95b50fa24091899f2bf88cb72ecdc3bf0ba54259", "9842d06655f96cf6b0a6c663782607d726210635"],
+        ["aca3eeeafa706c889bda506522b7106c72eea813", "2a1f6d16443e4bdc1a0677d0086ffda3da64ed98"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["bb92b2e6771ee4619bd8bb7b91235c7101c43119", "60f59014e5ad6fc7e01a74e9751715b55846d1b8"],
+        ["a999b1b89cc939c5933c33d0f11f2550cd4813d7", "2e3dc96219be958ab439712093d16e36973f3799"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["6ce55b9dae11f692d9fde279bf0311d2bd047682", "5647ebe70e9247a444ddfec5b772605641fa1a8a"],
+        ["dd0011ae9a87391339480f59e49dfd5cdd8e731b", "28a97ba05ee6f8b5ac422f1df617938923fd4914"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["7b25e91882620d011063ccb724691db941d9134a", "3dfd70a71d4b651b57811a6290226d09b2118968"],
+        ["966d831b8e5121096f293a7c6be383c5c683a9d4", "662842d77a1f3dfa24b7f97b4e1f5553fa46da86"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["bbec8b01ac369419437a28c1ec1d94892de58526", "a3b0f7434e9f4cce99564da81443fdd331fed8e3"],
+        ["193dab199a009f12f72d17f82a7aabf9f00eb627", "ecd04504be8678a504873d3a4417f582f12b5f64"],
         push_calendar_window,
     ),
 ];
@@ -295,9 +295,14 @@ impl<'a> ScriptCall<'a> {
             _ => return None,
         };
         // A new charge counts for the longest period from its turn on, and an earlier one does not.
-        let is_repeated =
-            self.request.id.is_some() && reset != self.request.policy.longest_period();
-        let kind = if admitted && is_repeated { OutcomeKind::Repeated } else { OutcomeKind::Plain };
+        let policy = self.request.policy;
+        let is_repeated = self.request.id.is_some() && reset != policy.longest_period();
+        let may_be_gated = policy.has_block() || !policy.state().is_log_of_units();
+        let kind = match admitted {
+            true if is_repeated => OutcomeKind::Repeated,
+            false if at == 0 && may_be_gated => OutcomeKind::Gated,
+            _ => OutcomeKind::Plain,
+        };
         let mark = Mark { at: Timestamp::new(at.try_into().ok()?), charged };
         let remaining = remaining.try_into().ok()?;
         let refused = Outcome::refused(wait, reset);

@@ -23,7 +23,7 @@ pub(crate) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "52e3de2b3cb9399126850bf85992a561a2b998e4" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "73dd4ae19ced3bada2673c65f243ac6ab08cd5bf" };
 
 pub(super) static RENEW: Text =
     Text { source: sources::RENEW, sha1: "42e15bd8a324dc6a66b2f11b46302aa493b37a9c" };
