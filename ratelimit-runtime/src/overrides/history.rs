@@ -79,12 +79,12 @@ impl History {
         &self,
         source: OverrideSource,
         operator: Option<&Arc<str>>,
-        changed: Vec<PlaceChange>,
+        places: Vec<PlaceChange>,
         identities: &Identities,
     ) {
         let mut changes = self.0.lock();
         let at = identities.now();
-        for PlaceChange { limit, caller, before, after } in changed {
+        for PlaceChange { limit, caller, before, after } in places {
             let ended = before.as_ref().filter(|it| identities.has_ended(it));
             let end = ended.and_then(|it| it.until);
             let signed = after.as_ref().and_then(|it| it.by.as_deref().map(Arc::from));

@@ -72,8 +72,12 @@ impl Layer {
     pub(super) fn replace(&mut self, with: Self) {
         let is_gone = |place: &&OverridePlace| !with.overrides.contains_key(*place);
         let gone: Vec<_> = self.overrides.keys().filter(is_gone).cloned().collect();
-        gone.into_iter().for_each(|place| self.put(place, None));
-        with.overrides.into_iter().for_each(|(place, what)| self.put(place, Some(what)));
+        for place in gone {
+            self.put(place, None);
+        }
+        for (place, what) in with.overrides {
+            self.put(place, Some(what));
+        }
     }
 
     /// Ends overrides, and undoes the ends that a clock that was set back has made too early. Ended ones are kept
