@@ -4,7 +4,7 @@
 //! with one of another limit, with a look-up that finds nothing, and with one of the call's own limit.
 //!
 //! Then the cost to a check by hand, of the overrides of callers of its limit: of other ones, and of its own, also
-//! under a `caller_digest`. Then the time of one change of 10 000 overrides.
+//! under a `caller_digest`. Then the time of one change beside 10 000 overrides, and of 10 000 changes in a row.
 //!
 //! All run in turn in one process. A figure is the difference to the same round without overrides. The program
 //! fails if the median of one misses its bar.
@@ -170,16 +170,28 @@ fn of_callers() -> Result<usize, Box<dyn std::error::Error>> {
         })
         .collect();
     let missed = report_all(CALLERS.map(|it| (it.name, it.bar)), in_turns(&states));
-    let changed = limiters[2].overrides();
-    let change = |number: usize| {
+    let millis_of_changes = |overrides: &Overrides, changes: usize| {
         let start = Instant::now();
-        let what = Override::new().threshold(7);
-        changed.set_for("checked", format!("new-{number}"), what).expect("a policy of one tier");
+        for number in 0..changes {
+            let what = Override::new().threshold(7);
+            overrides.set_for("checked", format!("{start:?}-{number}"), what).expect("one tier");
+        }
         start.elapsed().as_secs_f64() * 1e3
     };
-    let millis: Vec<f64> = (0..rounds(41)).map(change).collect();
-    report("overrides, one change beside 10 000: ms", millis, "-");
-    Ok(missed)
+    let changed = limiters[2].overrides();
+    let one = (0..rounds(41)).map(|_| millis_of_changes(changed, 1)).collect();
+    let in_a_row = (0..rounds(5))
+        .map(|_| millis_of_changes(Limiter::in_memory().overrides(), 10_000))
+        .collect();
+    let missed = missed + report_with_bar("overrides, one change beside 10 000: ms", one, 0.1);
+    Ok(missed + report_with_bar("overrides, 10 000 changes in a row: ms", in_a_row, 1_000.0))
+}
+
+/// Prints a figure. Returns the number of missed bars.
+fn report_with_bar(name: &str, figures: Vec<f64>, most: f64) -> usize {
+    let [_, median, _] = spread(figures.clone());
+    report(name, figures, &format!("at most {most}"));
+    usize::from(median > most)
 }
 
 /// Prints what each state costs beyond the first. Returns the number of missed bars.

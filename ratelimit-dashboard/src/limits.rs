@@ -211,6 +211,7 @@ fn candidate_view(stats: &CandidateStats) -> Value {
         "refused": stats.refused,
         "newly_refused": stats.newly_refused,
         "newly_admitted": stats.newly_admitted,
+        "refused_otherwise": stats.refused_otherwise,
         "callers": stats.callers,
         "refused_callers": stats.refused_callers,
     })

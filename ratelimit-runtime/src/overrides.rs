@@ -25,6 +25,7 @@ mod hash;
 mod history;
 mod layer;
 mod problem;
+mod shared_table;
 mod shown;
 mod snapshot;
 mod source;
@@ -50,8 +51,12 @@ pub use self::{
     source::OverrideSource,
 };
 use self::{
-    callers::Identities, filter::NameFilter, history::History, layer::ALL_LIMITS,
-    problem::Problems, snapshot::Snapshot,
+    callers::Identities,
+    filter::NameFilter,
+    history::History,
+    layer::{ALL_LIMITS, Layers},
+    problem::Problems,
+    snapshot::Snapshot,
 };
 pub(crate) use self::{candidate::Candidate, effective::Effective, layer::Layer, shown::Shown};
 use crate::{error::Fault, key::Caller, policy::Policy, registry};
@@ -113,8 +118,8 @@ struct Shared {
     snapshot: ArcSwap<Snapshot>,
     identities: Arc<Identities>,
     shown: Shown,
-    /// Held during a change, which builds the next snapshot from the current one.
-    changing: Mutex<()>,
+    /// The overrides of each source. Held during a change, which builds the next snapshot from the current one.
+    layers: Mutex<Layers>,
     /// The number of changes; wakes waiting calls.
     changes: watch::Sender<u64>,
     problems: Problems,
@@ -208,7 +213,10 @@ impl Overrides {
     /// override stays in effect.
     pub fn set(&self, name: &str, what: Override) -> Result<(), OverrideError> {
         let what = self.validated(name, None, what)?;
-        self.change(self.own_source(), |layer| layer.set(name, None, Some(what)));
+        self.change(self.own_source(), |layer| {
+            let what = self.started(what, layer.get(name, None));
+            layer.set(name, None, Some(what));
+        });
         Ok(())
     }
 
@@ -280,10 +288,10 @@ impl Overrides {
         }
     }
 
-    /// Returns the overrides of one source.
+    /// Reads the overrides that this process has from Redis.
     #[cfg(feature = "overrides")]
-    fn layer(&self, source: OverrideSource) -> Arc<Layer> {
-        Arc::clone(self.shared.snapshot.load().layer(source))
+    fn of_redis<T>(&self, read: impl FnOnce(&Layer) -> T) -> T {
+        read(&self.shared.layers.lock()[OverrideSource::Redis as usize])
     }
 
     #[inline(never)]
@@ -313,7 +321,7 @@ impl Overrides {
         layer: Layer,
     ) -> Result<(), OverrideError> {
         validate::all(&layer)?;
-        self.change(source, |before| *before = layer);
+        self.change(source, |before| before.replace(layer));
         Ok(())
     }
 
@@ -321,22 +329,31 @@ impl Overrides {
     /// none is lost.
     fn change(&self, source: OverrideSource, change: impl FnOnce(&mut Layer)) {
         let shared = &*self.shared;
-        let changing = shared.changing.lock();
-        let before = shared.snapshot.load_full();
-        let Some(next) = before.changed(source, change) else { return };
-        let next = Arc::new(next);
-        shared.snapshot.store(Arc::clone(&next));
+        let mut layers = shared.layers.lock();
+        let layer = &mut layers[source as usize];
+        change(layer);
+        // What a process sets itself ends for good: nobody else removes it.
+        let is_kept = !matches!(source, OverrideSource::Program | OverrideSource::Operator);
+        layer.follow_clock(shared.identities.now(), is_kept);
+        let changes = layer.take_changes();
+        if changes.is_empty() {
+            return;
+        }
+        let next = shared.snapshot.load().after(&layers, &changes);
+        let names = next.names(&layers);
+        shared.snapshot.store(Arc::new(next));
         // After the snapshot: a call that sees the bit of its limit sees the override as well. The lock
         // keeps the filters of two changes in the order of their snapshots.
-        shared.filter.replace(&next.names());
-        let layers = (&**before.layer(source), &**next.layer(source));
-        shared.history.record(source, self.operator.as_ref(), layers, &shared.identities);
-        drop(changing);
+        shared.filter.replace(&names);
+        shared.history.record(source, self.operator.as_ref(), changes, &shared.identities);
+        let is_logged = tracing::enabled!(tracing::Level::INFO);
+        let shown = is_logged.then(|| format!("{:?}", layers[source as usize]));
+        drop(layers);
         // Outside the lock: subscribers of events may have limits themselves.
         shared.changes.send_modify(|changes| *changes += 1);
         let operator = self.operator();
-        tracing::info!(%source, operator, overrides = ?next.layer(source), "overrides changed");
-        self.on_change(source, before.layer(source), next.layer(source));
+        tracing::info!(%source, operator, overrides = shown, "overrides changed");
+        self.report_problems();
     }
 }
 

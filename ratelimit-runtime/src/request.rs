@@ -180,6 +180,9 @@ pub(crate) enum OutcomeKind {
     /// The call was refused because no permit was free. The numbers have no meaning then, except `more`: the time after
     /// which a waiting call asks Redis again.
     Busy,
+    /// The call was refused by a block, a pause or a line, whatever room the tiers have. A refusal by the tiers that
+    /// begins a block is plain.
+    Gated,
     /// The call was admitted before, under its request id, and took nothing now.
     Repeated,
 }
@@ -333,6 +336,11 @@ impl Outcome {
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.kind == OutcomeKind::Busy
+    }
+
+    /// Returns `true` if the call was refused for another reason than that its tiers have no room.
+    pub(crate) fn is_refused_otherwise(&self) -> bool {
+        matches!(self.kind, OutcomeKind::Busy | OutcomeKind::Gated)
     }
 
     /// Returns the admission of a call by the only tier, whose full quota is back after `reset`.

@@ -88,6 +88,37 @@ fn the_first_call_of_a_limit_does_not_search_what_other_overrides_meant() {
     assert!(count_total < 10 * FOREIGN, "{count_total}");
 }
 
+/// A change is also fast where nothing is allocated for each caller: it holds the only lock of changes meanwhile.
+#[test]
+fn the_change_of_a_caller_allocates_no_more_beside_10_000_others() {
+    let limiter = Limiter::in_memory();
+    let overrides = limiter.overrides();
+    let set = |caller: u32| {
+        overrides.set_for("crowded", caller, Override::new().threshold(7)).unwrap();
+    };
+    let mut callers = 0..;
+    let mut changes = |others: usize| {
+        callers.by_ref().take(others).for_each(set);
+        let own = callers.next().unwrap();
+        let changed = Override::new().threshold(8);
+        [
+            measure(|| set(own)),
+            measure(|| overrides.set_for("crowded", own, changed).unwrap()),
+            measure(|| overrides.remove_for("crowded", own)),
+        ]
+        .map(|it| (it.count_total, it.bytes_total))
+    };
+    let few = changes(20);
+    for (few, many) in few.into_iter().zip(changes(10_000)) {
+        assert!(
+            many.0 <= few.0 + 5,
+            "{many:?} allocations and bytes beside 10 000, {few:?} beside 20"
+        );
+        // The tables of a part with 40 callers.
+        assert!(many.1 <= few.1 + 4_096, "{many:?} allocations and bytes, {few:?} beside 20");
+    }
+}
+
 #[test]
 fn settings_do_not_allocate() {
     #[rate_limit(

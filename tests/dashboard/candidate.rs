@@ -27,7 +27,9 @@ async fn a_candidate_is_tried_and_applied_by_one_action_each() {
     act(&operator, "candidate", body).await;
     let candidate = Override::new().threshold(2);
     let set = limiter.overrides().get("tried here").unwrap();
-    assert_eq!((set.threshold, set.candidate.as_deref()), (Some(5), Some(&candidate)));
+    let set_candidate = set.candidate.unwrap();
+    let since = set_candidate.since.unwrap();
+    assert_eq!((set.threshold, *set_candidate), (Some(5), candidate.since(since)));
     for user in ["alice", "alice", "alice", "dave"] {
         tried(&limiter, user).await.unwrap();
     }
@@ -38,6 +40,7 @@ async fn a_candidate_is_tried_and_applied_by_one_action_each() {
         ("refused", 1),
         ("newly_refused", 1),
         ("newly_admitted", 0),
+        ("refused_otherwise", 0),
         ("callers", 2),
         ("refused_callers", 1),
     ];

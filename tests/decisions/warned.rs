@@ -33,6 +33,11 @@ impl Warnings {
         })
     }
 
+    async fn pair(&self, server: &RedisServer) -> [Limiter; 2] {
+        let connect = async || self.builder().connect(&server.url()).await.unwrap();
+        [connect().await, connect().await]
+    }
+
     fn callers(&self) -> Vec<String> {
         self.0.lock().unwrap().iter().map(|(caller, _)| caller.clone()).collect()
     }
@@ -110,12 +115,8 @@ async fn warnings_are_a_period_apart_and_none_is_missed() {
 
 #[tokio::test]
 async fn a_fleet_warns_once() {
-    let server = RedisServer::start();
-    let warnings = Warnings::default();
-    let (one, other) = (
-        warnings.builder().connect(&server.url()).await.unwrap(),
-        warnings.builder().connect(&server.url()).await.unwrap(),
-    );
+    let (server, warnings) = (RedisServer::start(), Warnings::default());
+    let [one, other] = warnings.pair(&server).await;
     for policy in policies() {
         let before = warnings.left().len();
         for call in 0..10 {
@@ -139,6 +140,27 @@ async fn a_fleet_warns_once() {
     let keys = server.keys();
     let of_warning = |key: &&String| key.ends_with("warned/warned-again/alice");
     assert_eq!(keys.iter().filter(of_warning).count(), 1, "{keys:?}");
+}
+
+#[tokio::test]
+async fn a_caller_who_crosses_the_mark_right_after_a_reset_is_warned_of_again() {
+    let (server, warnings) = (RedisServer::start(), Warnings::default());
+    let [one, other] = warnings.pair(&server).await;
+    for policy in policies() {
+        for resets in [&one, &other] {
+            for _ in 0..5 {
+                let before = warnings.left().len();
+                one.check(&policy, "alice").cost(8).warn_at(80).await.unwrap();
+                warnings.until(before + 1).await;
+                // Refused, and remembered by this process for a second.
+                let calls = || server.calls().get("evalsha").copied().unwrap_or_default();
+                let asked = calls();
+                one.check(&policy, "alice").warn_at(80).await.unwrap();
+                until("a second question", async || (calls() > asked + 1).then_some(())).await;
+                resets.reset(&policy, "alice").await.unwrap();
+            }
+        }
+    }
 }
 
 /// Calls of three limiters at once cross the mark, are given back or raised, and cross it again.

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use harness::{RedisServer, on_each_store, until};
 use ratelimit_runtime::{
-    CandidateStats, Enforcement, Limiter, OnStoreError, Override, Plans, Policy, RateLimitError,
-    rate_limit,
+    Caller, CandidateStats, Enforcement, Limiter, OnStoreError, Override, Plans, Policy,
+    RateLimitError, rate_limit,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -15,12 +15,12 @@ async fn greet(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
     Ok(())
 }
 
-fn threshold(threshold: u32) -> Override {
+pub(crate) fn threshold(threshold: u32) -> Override {
     Override::new().threshold(threshold)
 }
 
 /// Returns the counts of the only candidate once it has decided so many calls.
-async fn after(limiter: &Limiter, calls: u64) -> CandidateStats {
+pub(crate) async fn after(limiter: &Limiter, calls: u64) -> CandidateStats {
     until("the candidate's decisions", async || {
         let stats = limiter.overrides().candidates().pop()?;
         (stats.calls >= calls).then_some(stats)
@@ -29,16 +29,22 @@ async fn after(limiter: &Limiter, calls: u64) -> CandidateStats {
 }
 
 /// Returns the refused, the newly refused and the newly admitted calls of exactly so many.
-async fn counts(limiter: &Limiter, calls: u64) -> (u64, u64, u64) {
+pub(crate) async fn counts(limiter: &Limiter, calls: u64) -> (u64, u64, u64) {
     let stats = after(limiter, calls).await;
     assert_eq!(stats.calls, calls);
     (stats.refused, stats.newly_refused, stats.newly_admitted)
 }
 
-/// Returns the units that a caller has left under a candidate of this threshold.
-async fn left(limiter: &Limiter, name: &'static str, threshold: u32, user: &str) -> u32 {
-    let policy = Policy::sliding_window(name, MINUTE, threshold);
-    limiter.peek(&policy, user).cost(0).await.unwrap().remaining()
+/// Returns the caller as the only candidate counts it.
+fn tried(limiter: &Limiter, user: &str) -> Caller {
+    let stats = limiter.overrides().candidates().remove(0);
+    Caller::from(stats.generation).and(user)
+}
+
+/// Returns the units that a caller has left under a limit of this threshold.
+async fn left(limiter: &Limiter, name: &'static str, most: u32, user: impl Into<Caller>) -> u32 {
+    let policy = Policy::sliding_window(name, MINUTE, most);
+    limiter.peek(&policy, user.into()).cost(0).await.unwrap().remaining()
 }
 
 #[tokio::test]
@@ -56,7 +62,7 @@ async fn a_stricter_candidate_counts_whom_it_would_refuse_and_refuses_nobody() {
         assert_eq!((stats.callers, stats.refused_callers), (2, 1));
         assert_eq!((&*stats.limit, &stats.what), ("tried", &threshold(2)));
         assert!(stats.since <= SystemTime::now());
-        assert_eq!(left(limiter, "tried~candidate", 2, "bob").await, 1);
+        assert_eq!(left(limiter, "tried~candidate", 2, tried(limiter, "bob")).await, 1);
         assert_eq!(left(limiter, "tried", 3, "alice").await, 0);
     })
     .await;
@@ -100,7 +106,8 @@ async fn calls_that_take_nothing_or_are_not_limited_are_not_tried() {
         greet(limiter, "exempt").await.unwrap();
         assert!(greet(limiter, "mallory").await.is_err());
         for user in ["alice", "raised", "exempt", "mallory"] {
-            assert_eq!(left(limiter, "tried~candidate", 1, user).await, 1, "{user}");
+            let user = tried(limiter, user);
+            assert_eq!(left(limiter, "tried~candidate", 1, user).await, 1);
         }
         // In a dry run both decide.
         overrides.enforce(Some(Enforcement::DryRun));
@@ -125,12 +132,13 @@ async fn the_cost_of_a_candidate_ends_with_it() {
         overrides.candidate("tried", threshold(2)).unwrap();
         three_times("alice").await;
         assert_eq!(counts(limiter, 3).await, (1, 1, 0));
+        let bob = tried(limiter, "bob");
         overrides.end_candidate("tried");
         assert_eq!(overrides.candidates(), []);
         let dry = Override::new().enforcement(Enforcement::DryRun);
         assert_eq!(overrides.get("tried"), Some(dry), "the rest of the override stays");
         three_times("bob").await;
-        assert_eq!(left(limiter, "tried~candidate", 2, "bob").await, 2);
+        assert_eq!(left(limiter, "tried~candidate", 2, bob).await, 2);
         // Of an override that was nothing else, nothing is left.
         overrides.remove("tried");
         overrides.candidate("tried", threshold(2)).unwrap();
@@ -189,9 +197,12 @@ async fn counts_go_on_while_the_candidate_stays_and_start_anew_with_another() {
     assert_eq!(counts(&limiter, 1).await, (0, 0, 0));
     overrides.candidate("tried", threshold(1)).unwrap();
     assert_eq!(counts(&limiter, 0).await, (0, 0, 0));
-    // The callers' history is that of all candidates.
     greet(&limiter, "alice").await.unwrap();
-    assert_eq!(counts(&limiter, 1).await, (1, 1, 0));
+    assert_eq!(counts(&limiter, 1).await, (0, 0, 0));
+    // The same one, set again, goes on.
+    overrides.candidate("tried", threshold(1)).unwrap();
+    greet(&limiter, "alice").await.unwrap();
+    assert_eq!(counts(&limiter, 2).await, (1, 1, 0));
 }
 
 #[tokio::test]
@@ -261,6 +272,7 @@ async fn calls_without_a_store_or_without_a_permit_are_not_tried() {
     deaf.check(&policy, "alice").on_store_error(OnStoreError::Allow).await.unwrap();
     assert!(deaf.check(&policy, "alice").on_store_error(OnStoreError::Deny).await.is_err());
     assert_eq!(counts(&deaf, 0).await, (0, 0, 0));
+    assert_eq!(after(&deaf, 0).await.refused_otherwise, 1);
     // This process decides both by itself.
     deaf.check(&policy, "alice").await.unwrap();
     assert_eq!(counts(&deaf, 1).await, (0, 0, 0));
@@ -272,6 +284,7 @@ async fn calls_without_a_store_or_without_a_permit_are_not_tried() {
     assert!(one.check(&policy, "alice").await.is_err());
     drop(running);
     assert_eq!(counts(&one, 1).await, (0, 0, 0));
+    assert_eq!(after(&one, 1).await.refused_otherwise, 1);
 }
 
 #[tokio::test]
@@ -295,7 +308,9 @@ async fn a_published_candidate_is_tried_and_applied_in_the_whole_fleet() {
     assert_eq!(counts(&first, 1).await, (0, 0, 0));
 
     let published = overrides.published("tried").await.unwrap().unwrap();
-    assert_eq!(published, tried.by("alice"));
+    let since = published.candidate.as_ref().unwrap().since.unwrap();
+    assert!(since <= SystemTime::now());
+    assert_eq!(published, Override::new().candidate(threshold(2).since(since)).by("alice"));
     overrides.publish("tried", &published.with_candidate_applied()).await.unwrap();
     until("the applied candidate", async || {
         let is_tried = second.overrides().candidates().len();
@@ -308,8 +323,9 @@ async fn a_published_candidate_is_tried_and_applied_in_the_whole_fleet() {
 
 #[test]
 fn a_candidate_is_part_of_the_text_of_an_override() {
-    let what = threshold(50).candidate(threshold(20).period(MINUTE));
-    let text = r#"{"threshold":50,"candidate":{"period":60,"threshold":20}}"#;
+    let since = SystemTime::UNIX_EPOCH + Duration::from_micros(1_795_802_400_000_250);
+    let what = threshold(50).candidate(threshold(20).period(MINUTE).since(since));
+    let text = r#"{"threshold":50,"candidate":{"period":60,"threshold":20,"since":"2026-11-27T18:00:00.00025Z"}}"#;
     assert_eq!(what.to_string(), text);
     assert_eq!(text.parse(), Ok(what));
 }
@@ -334,6 +350,8 @@ async fn a_candidate_is_of_numbers_that_fit_its_limit() {
     }
     let of_all = overrides.candidate("*", threshold(5)).unwrap_err().to_string();
     assert!(of_all.contains("all limits together take only"), "{of_all}");
+    let since = overrides.set("tried", threshold(5).since(SystemTime::now())).unwrap_err();
+    assert!(since.to_string().contains("`since` is for candidates"), "{since}");
     let of_caller = Override::new().candidate(threshold(5));
     let of_caller = overrides.set_for("tried", "alice", of_caller).unwrap_err().to_string();
     assert!(of_caller.contains("`candidate` is for limits"), "{of_caller}");
@@ -352,7 +370,7 @@ async fn a_call_that_is_settled_or_given_back_is_so_under_the_candidate_as_well(
         let until_left = async |user: &str, units: u32| {
             let candidate = Policy::fixed_window("tried failures~candidate", MINUTE, 2);
             until("the units of the candidate", async || {
-                let peek = limiter.peek(&candidate, user).cost(0).await.unwrap();
+                let peek = limiter.peek(&candidate, tried(limiter, user)).cost(0).await.unwrap();
                 (peek.remaining() == units).then_some(())
             })
             .await;

@@ -2,6 +2,7 @@
 
 mod callers;
 mod callers_on_redis;
+mod candidate_counts;
 mod candidates;
 mod dynamic_policies;
 mod effects;

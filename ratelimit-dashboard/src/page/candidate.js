@@ -34,8 +34,9 @@ export function candidateCard(run) {
         return;
       }
       const admits = candidate.newly_admitted > 0 ? ` It would have admitted ${candidate.newly_admitted} calls that were refused.` : '';
+      const otherwise = candidate.refused_otherwise > 0 ? ` ${candidate.refused_otherwise} more calls were refused for another reason than the numbers.` : '';
       say(calls, `Since ${time(candidate.since)}: it would have refused ${share(candidate.refused, candidate.calls)} calls, `
-        + `${candidate.newly_refused} of them admitted now, and calls of ${share(candidate.refused_callers, candidate.callers)} callers.${admits}`);
+        + `${candidate.newly_refused} of them admitted now, and calls of ${share(candidate.refused_callers, candidate.callers)} callers.${admits}${otherwise}`);
     },
   };
 }

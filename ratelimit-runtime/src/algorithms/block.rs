@@ -2,7 +2,7 @@
 
 use crate::{
     policy::Policy,
-    request::{Mark, Op, Outcome, Request},
+    request::{Mark, Op, Outcome, OutcomeKind, Request},
     time::{Micros, Timestamp},
 };
 
@@ -19,6 +19,7 @@ impl LastBlock {
     /// Refuses the calls of a blocked caller. Of others a peek is admitted, and a take is an offence, which the
     /// window has refused.
     pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        let kind = if now < self.until { OutcomeKind::Gated } else { OutcomeKind::Plain };
         if now >= self.until {
             if request.op == Op::Peek {
                 return Outcome::admitted(0, Micros::ZERO, Micros::ZERO, Mark::NONE);
@@ -28,7 +29,7 @@ impl LastBlock {
         let left = self.until - now;
         let forgiven = request.policy.block_lengths().iter().take(self.level.into());
         let lasts = forgiven.fold(left.get(), |sum, length| sum + length.get());
-        Outcome { lasts: Micros::new(lasts), ..Outcome::refused(left, left) }
+        Outcome { lasts: Micros::new(lasts), kind, ..Outcome::refused(left, left) }
     }
 
     /// Blocks the caller. Each quiet stretch as long as the last block has forgiven one offence.

@@ -21,7 +21,7 @@
 --   reset        microseconds until the full quota is available
 --   more         microseconds until `remaining` + 1 units are available; if the call was admitted, until
 --                its turn, and 0 if it passes now: its other numbers are those of its turn
---   at           microsecond at which the call was charged
+--   at           microsecond at which the call was charged; 0 of one that a line refuses
 --   birth        microsecond at which the state was created
 --
 -- To settle:

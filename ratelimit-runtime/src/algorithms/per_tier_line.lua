@@ -355,4 +355,4 @@ if cost == 0 then
 end
 local has_room = first[1] == 1
 local tier, wait = has_room and 0 or first[2], has_room and 0 or first[4]
-return named({ 0, tier, 0, ahead + wait, reset, ahead + until_one, last, first[8] })
+return named({ 0, tier, 0, ahead + wait, reset, ahead + until_one, 0, first[8] })

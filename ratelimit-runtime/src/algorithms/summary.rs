@@ -2,7 +2,7 @@
 
 use crate::{
     policy::Tier,
-    request::{Mark, Outcome, Request},
+    request::{Mark, Outcome, OutcomeKind, Request},
     time::Micros,
 };
 
@@ -48,5 +48,6 @@ pub(super) fn behind(outcome: Outcome, ahead: Micros, one: Micros) -> Outcome {
     let (one, reset) = (ahead + one, ahead + outcome.reset);
     let (wait, more) =
         if outcome.admitted { (one, Micros::ZERO) } else { (ahead + outcome.wait, one) };
-    Outcome { remaining: 0, wait, more, reset, ..outcome }
+    let kind = if outcome.admitted { outcome.kind } else { OutcomeKind::Gated };
+    Outcome { remaining: 0, wait, more, reset, kind, ..outcome }
 }

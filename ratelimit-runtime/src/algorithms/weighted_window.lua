@@ -45,7 +45,8 @@
 --   reset        microseconds until the full quota is available
 --   more         microseconds until `remaining` + 1 units are available; if the call was admitted, until
 --                its turn, and 0 if it passes now: its other numbers are those of its turn
---   at           microsecond at which the call was charged: of a repeated id, the first time
+--   at           microsecond at which the call was charged: of a repeated id, the first time; 0 of one
+--                that a line or a pause refuses
 --   birth        of the log
 --   id           of the call's entry, negative if it has joined one that no id names
 --

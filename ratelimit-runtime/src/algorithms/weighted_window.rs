@@ -96,6 +96,7 @@ impl WeightedLog {
         if !may_pass {
             let one = policy.tiers().iter().map(|tier| forecast.wait(*tier, 1)).max();
             outcome = behind(outcome, at - now, one.unwrap_or_default());
+            kind = if outcome.admitted { kind } else { outcome.kind };
         }
         if forecast.full > Micros::ZERO {
             let (remaining, wait) = (0, (at - now + forecast.full).max(outcome.wait));

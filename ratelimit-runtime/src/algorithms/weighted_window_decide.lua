@@ -262,6 +262,7 @@ if not has_turn then
   if repeated and not admitted then
     wait = turn
   end
+  at = (admitted or is_leased) and at or 0
 end
 
 local verdict, entry = admitted and ARGV[4] + 0 or -ARGV[4], is_joined and -id or id

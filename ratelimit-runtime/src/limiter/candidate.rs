@@ -1,4 +1,4 @@
-//! The candidate of a limit decides each of its calls as well, below the pipeline: it refuses nothing.
+//! The candidate of a limit decides its calls as well, below the pipeline: it refuses nothing.
 
 use std::sync::Arc;
 
@@ -9,12 +9,13 @@ use super::{
     wrapped::{CandidateCharge, Wrapped},
 };
 use crate::{
-    decision::Permit,
+    caller::Caller,
+    decision::{Decision, Permit},
     error::{RateLimitError, UnavailableReason},
     overrides::{Candidate, Effective},
     policy::Policy,
     redis,
-    request::{Outcome, Request},
+    request::{Op, Outcome, Request},
     telemetry,
 };
 
@@ -23,6 +24,17 @@ struct Trial {
     candidate: Arc<Candidate>,
     is_admitted: bool,
     charge: Arc<CandidateCharge>,
+}
+
+impl Trial {
+    fn new(candidate: &Arc<Candidate>, is_admitted: bool) -> Self {
+        Self { candidate: Arc::clone(candidate), is_admitted, charge: Arc::default() }
+    }
+}
+
+/// Returns `true` if the limit does not decide by its numbers.
+fn is_refused_otherwise(outcome: Result<Outcome, UnavailableReason>) -> bool {
+    !outcome.is_ok_and(|outcome| !outcome.is_refused_otherwise())
 }
 
 impl Call<'_> {
@@ -36,29 +48,47 @@ impl Call<'_> {
         permit: Option<Arc<dyn Permit>>,
         is_read: bool,
     ) -> Option<Arc<dyn Permit>> {
-        let counted = outcome.ok().filter(|it| it.decided_by.counts() && !it.is_busy());
-        let charge = counted.and_then(|outcome| self.try_candidate(effective, outcome.admitted));
+        let Some((policy, candidate)) = effective.candidate() else { return permit };
+        let charge = if is_refused_otherwise(*outcome) {
+            self.refuse_otherwise(candidate);
+            None
+        } else {
+            outcome.ok().filter(|outcome| outcome.decided_by.counts()).map(|outcome| {
+                let trial = Trial::new(candidate, outcome.admitted);
+                let charge = Arc::clone(&trial.charge);
+                self.decide_by_candidate(policy, None, trial);
+                charge
+            })
+        };
         Wrapped::with_candidate(permit, charge.filter(|_| is_read))
     }
 
-    /// Decides the call by the candidate of its limit, if there is one. On Redis, a task does it.
-    pub(super) fn try_candidate(
-        self,
-        effective: &Effective<'_>,
-        is_admitted: bool,
-    ) -> Option<Arc<CandidateCharge>> {
-        let (policy, candidate) = effective.candidate()?;
-        let charge = Arc::default();
-        let trial =
-            Trial { candidate: Arc::clone(candidate), is_admitted, charge: Arc::clone(&charge) };
-        self.decide_by_candidate(policy, trial);
-        Some(charge)
+    /// Decides a call by the candidate that is too large for the limit, if it has one. The limit is asked whether it
+    /// would also refuse one unit, for another reason than its numbers.
+    #[cold]
+    pub(super) fn try_too_large(self, effective: &Effective<'_>) {
+        if let Some((policy, candidate)) = effective.candidate() {
+            let trial = Trial::new(candidate, false);
+            self.decide_by_candidate(policy, Some(*effective.policy()), trial);
+        }
     }
 
-    #[cold]
-    fn decide_by_candidate(self, policy: &Policy, trial: Trial) {
+    /// Returns `true` if the call takes units, as those that are tried do.
+    fn is_tried(self) -> bool {
+        !self.is_peek() && self.options.cost > 0
+    }
+
+    /// Counts a call that the limit refuses for another reason than its numbers.
+    fn refuse_otherwise(self, candidate: &Candidate) {
+        if self.is_tried() {
+            candidate.count_refused_otherwise();
+        }
+    }
+
+    /// Decides the call by the candidate, after a look at the limit if one is given. On Redis, a task does it.
+    fn decide_by_candidate(self, policy: &Policy, look: Option<Policy>, trial: Trial) {
         let options = *self.options;
-        if self.is_peek() || options.cost == 0 {
+        if !self.is_tried() {
             return;
         }
         if let Err(fault) = policy.validate_call(options.cost, options.leave) {
@@ -69,17 +99,37 @@ impl Call<'_> {
         }
         let policy = if options.leave == 0 { *policy } else { policy.leaving(options.leave) };
         let (backend, on_store_error) = (&self.limiter.inner.backend, options.on_store_error);
-        let request = self.request_of_candidate(&policy);
-        if let Some(decided) = backend.decide_now(request, self.caller, on_store_error) {
-            return self.end_trial(&trial, request, decided);
+        let (request, caller) =
+            (self.request_of_candidate(&policy), trial.candidate.caller(self.caller));
+        // Memory decides at once, and the deny cache if it has the refusal of the candidate.
+        let looked = look.as_ref().map(|limit| {
+            let look = Request::new(limit, Op::Peek, 1);
+            backend.decide_now(look, self.caller, on_store_error)
+        });
+        if let Some(Some(looked)) = looked
+            && is_refused_otherwise(looked)
+        {
+            return self.refuse_otherwise(&trial.candidate);
+        }
+        if looked.is_none_or(|looked| looked.is_some())
+            && let Some(decided) = backend.decide_now(request, &caller, on_store_error)
+        {
+            return self.end_trial(&trial, &caller, request, decided);
         }
         let (limiter, owned) = (self.limiter.clone(), self.owned());
         redis::start(async move {
-            let call = owned.of(&limiter);
+            let (call, backend) = (owned.of(&limiter), &limiter.inner.backend);
+            let decide =
+                |request, caller| backend.decide(request, caller, Instant::now(), on_store_error);
+            if let Some(limit) = &look {
+                let looked = decide(Request::new(limit, Op::Peek, 1), call.caller).await.outcome;
+                if is_refused_otherwise(looked) {
+                    return call.refuse_otherwise(&trial.candidate);
+                }
+            }
             let request = call.request_of_candidate(&policy);
-            let backend = &call.limiter.inner.backend;
-            let decided = backend.decide(request, call.caller, Instant::now(), on_store_error);
-            call.end_trial(&trial, request, decided.await.outcome);
+            let decided = decide(request, &caller).await.outcome;
+            call.end_trial(&trial, &caller, request, decided);
         });
     }
 
@@ -93,6 +143,7 @@ impl Call<'_> {
     fn end_trial(
         self,
         trial: &Trial,
+        caller: &Caller,
         request: Request<'_>,
         decided: Result<Outcome, UnavailableReason>,
     ) {
@@ -102,7 +153,8 @@ impl Call<'_> {
         }
         self.record_trial(trial, outcome.admitted);
         if outcome.admitted {
-            trial.charge.change(|state| state.charged = Some(self.counted(request, outcome)));
+            let charged = Decision::counted(self.limiter.inner.id, caller, request, outcome);
+            trial.charge.change(|state| state.charged = Some(charged));
         }
     }
 

@@ -120,7 +120,7 @@ impl<'a> Call<'a> {
         recorder.record_rejection(policy, units, is_dry_run, &error, || self.caller_digest());
         match &error {
             RateLimitError::InvalidPolicy(it) => self.limiter.inner.notices.invalid_policy(it),
-            RateLimitError::TooLarge(_) => drop(self.try_candidate(effective, false)),
+            RateLimitError::TooLarge(_) => self.try_too_large(effective),
             _ => {}
         }
         self.enforce(effective, None, error, waited)

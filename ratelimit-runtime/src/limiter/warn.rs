@@ -43,7 +43,8 @@ impl Call<'_> {
         effective.add_share(&mut outcome);
         let tier = policy.tier_of(outcome.tier);
         let (quota, percent) = (policy.quota_of(tier), self.options.warn_at);
-        let is_reached = outcome.remaining <= quota - units_left(quota, percent);
+        let mark = quota - units_left(quota, percent);
+        let is_reached = outcome.remaining <= mark;
         let Options { op, cost, .. } = *self.options;
         let is_charged = op == Op::Take
             && cost > 0
@@ -57,7 +58,11 @@ impl Call<'_> {
         let decision = Decision::new(policy, outcome);
         let warning = Warning { percent, caller: self.caller.clone(), decision };
         let request = Request::new(&limit, Op::Take, 1);
-        if let Some(decided) = backend.decide_now(request, &of_policy, on_store_error) {
+        // The deny cache may have the refusal of a warning from before another process has reset the caller.
+        let has_crossed = outcome.remaining.saturating_add(cost) > mark;
+        if !(has_crossed && backend.redis().is_some())
+            && let Some(decided) = backend.decide_now(request, &of_policy, on_store_error)
+        {
             return self.limiter.on_warned(&warning, decided);
         }
         let limiter = self.limiter.clone();

@@ -124,10 +124,10 @@ impl Overrides {
     /// ```
     #[must_use]
     pub fn search_for(&self, limit: &str, part: &str) -> Vec<CallerOverride> {
-        let snapshot = self.shared.snapshot.load();
+        let layers = self.shared.layers.lock();
         let mut list = BTreeMap::new();
         for source in OverrideSource::ALL {
-            let found = snapshot.layer(source).of_callers().filter(|(of, caller, what)| {
+            let found = layers[source as usize].of_callers().filter(|(of, caller, what)| {
                 *of == limit && caller.contains(part) && !self.shared.identities.has_ended(what)
             });
             list.extend(found.map(|(_, caller, what)| (caller, (source, what))));
@@ -149,7 +149,8 @@ impl Overrides {
     #[cfg(feature = "overrides")]
     pub(super) fn set_server_time(&self, time: SystemTime) {
         self.shared.identities.set_server_time(time);
-        if self.shared.snapshot.load().has_returned() {
+        let now = self.shared.identities.now();
+        if self.shared.layers.lock().iter().any(|layer| layer.has_returned(now)) {
             self.follow_clock();
         }
     }

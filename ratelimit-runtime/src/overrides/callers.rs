@@ -16,14 +16,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use hashbrown::HashTable;
 use sha2::{Digest, Sha256};
 
-use super::{
-    Override,
-    applied::AppliedOverride,
-    layer::{ALL_LIMITS, Layer},
-};
+use super::{Override, applied::AppliedOverride, layer::ALL_LIMITS, shared_table::SharedTable};
 use crate::{
     key::{self, Caller},
     policy::PolicyName,
@@ -140,18 +135,19 @@ impl Identities {
     }
 }
 
-/// The overrides of callers in all sources, by tag.
-#[derive(Default)]
+/// The overrides of callers in all sources.
+#[derive(Clone, Default)]
 pub(super) struct CallerTable {
     pub(super) identities: Arc<Identities>,
-    entries: HashTable<CallerEntry>,
-    /// `true` if there are overrides of all limits.
-    has_all_limits: bool,
+    /// By the hash of the limit's name and the tag of the caller.
+    entries: SharedTable<CallerEntry>,
+    count: usize,
+    /// The number of overrides of all limits.
+    of_all_limits: usize,
 }
 
 /// The overrides of one caller of one limit.
 struct CallerEntry {
-    tag: u64,
     limit: Box<str>,
     caller: Box<str>,
     /// Those of the sources that have one, the highest first.
@@ -159,32 +155,32 @@ struct CallerEntry {
 }
 
 impl CallerTable {
-    /// Creates the table of several sources, the highest first.
-    pub(super) fn new<'a>(
-        identities: Arc<Identities>,
-        sources: impl Iterator<Item = &'a Layer>,
-    ) -> Self {
-        let mut table = Self { identities, ..Self::default() };
-        for (limit, caller, what) in sources.flat_map(Layer::of_callers) {
-            table.has_all_limits |= limit == ALL_LIMITS;
-            let tag = table.identities.tag_of_text(caller);
-            let hash = |limit: &str, tag| PolicyName::hash_of(limit) ^ tag;
-            let is_known = |it: &CallerEntry| *it.limit == *limit && *it.caller == *caller;
-            let entry =
-                table.entries.entry(hash(limit, tag), is_known, |it| hash(&it.limit, it.tag));
-            let new = || CallerEntry {
-                tag,
-                limit: limit.into(),
-                caller: caller.into(),
-                overrides: Vec::new(),
-            };
-            entry.or_insert_with(new).into_mut().overrides.push(AppliedOverride::new(what.clone()));
+    pub(super) fn new(identities: Arc<Identities>) -> Self {
+        Self { identities, ..Self::default() }
+    }
+
+    /// Replaces the overrides of a caller by those of the sources, the highest first.
+    pub(super) fn replace<'a>(
+        &mut self,
+        limit: &str,
+        caller: &str,
+        sources: impl Iterator<Item = &'a Override>,
+    ) {
+        let overrides: Vec<_> = sources.cloned().map(AppliedOverride::new).collect();
+        let hash = PolicyName::hash_of(limit) ^ self.identities.tag_of_text(caller);
+        let is_known = |it: &CallerEntry| *it.limit == *limit && *it.caller == *caller;
+        let is_overridden = !overrides.is_empty();
+        let new = || CallerEntry { limit: limit.into(), caller: caller.into(), overrides };
+        let was_overridden = self.entries.replace(hash, is_known, is_overridden.then(new));
+        let renewed = |count| count + usize::from(is_overridden) - usize::from(was_overridden);
+        self.count = renewed(self.count);
+        if limit == ALL_LIMITS {
+            self.of_all_limits = renewed(self.of_all_limits);
         }
-        table
     }
 
     pub(super) fn has_all_limits(&self) -> bool {
-        self.has_all_limits
+        self.of_all_limits > 0
     }
 
     /// Returns the overrides of a caller that are in effect: those of these names, then that of all limits.
@@ -193,21 +189,21 @@ impl CallerTable {
         names: [Option<PolicyName>; 2],
         caller: &Caller,
     ) -> [Option<&AppliedOverride<1>>; 3] {
-        if self.entries.is_empty() {
+        if self.count == 0 {
             return [None; 3];
         }
         let parts = caller.parts();
         let tag = self.identities.tag(parts);
         let find = |hash: u64, limit: &str| {
-            let is_it = |it: &CallerEntry| {
-                it.tag == tag && *it.limit == *limit && self.identities.is(&it.caller, parts)
-            };
+            let is_it =
+                |it: &CallerEntry| *it.limit == *limit && self.identities.is(&it.caller, parts);
             let entry = self.entries.find(hash ^ tag, is_it)?;
             entry.overrides.iter().find(|it| !self.identities.has_ended(it.what()))
         };
-        let [plan, limit] = names.map(|it| it.and_then(|name| find(name.hash(), name.text())));
+        let of = |name: Option<PolicyName>| name.and_then(|it| find(it.hash(), it.text()));
         let all_limits = || find(PolicyName::hash_of(ALL_LIMITS), ALL_LIMITS);
-        [plan, limit, self.has_all_limits.then(all_limits).flatten()]
+        // One by one: a `map` of both takes more instructions.
+        [of(names[0]), of(names[1]), self.has_all_limits().then(all_limits).flatten()]
     }
 }
 

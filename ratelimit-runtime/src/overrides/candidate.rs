@@ -14,7 +14,10 @@ use super::{
     Override, OverrideError, Overrides,
     applied::{AppliedOverride, PLANS},
 };
-use crate::{key::Caller, policy::Policy};
+use crate::{
+    key::Caller,
+    policy::{Policy, PolicyName},
+};
 
 /// The callers whose answers are kept: those with the lowest hashes, a fair sample.
 const SAMPLED: usize = 1_024;
@@ -22,11 +25,14 @@ const SAMPLED: usize = 1_024;
 /// A candidate, and the answers that it would have given.
 pub(crate) struct Candidate {
     numbers: AppliedOverride<PLANS>,
+    /// The part of its keys that no other candidate of the limit has.
+    generation: String,
     /// The name of its policies.
     name: OnceCell<&'static str>,
     since: SystemTime,
     /// The calls that the limit, and that the candidate, has refused (0) or admitted (1).
     calls: [[AtomicU64; 2]; 2],
+    refused_otherwise: AtomicU64,
     /// By the hash of the caller, `true` if the candidate has refused it.
     callers: Mutex<BTreeMap<u64, bool>>,
     hashes: RandomState,
@@ -40,6 +46,9 @@ pub struct CandidateStats {
     pub limit: String,
     /// The numbers of the candidate.
     pub what: Override,
+    /// The part of its keys that no other candidate of the limit has: `LIMIT~candidate/GENERATION/CALLER`. It is
+    /// the same in the whole fleet.
+    pub generation: String,
     /// The time from which its calls are counted.
     pub since: SystemTime,
     /// The calls that the limit and the candidate have decided.
@@ -50,6 +59,9 @@ pub struct CandidateStats {
     pub newly_refused: u64,
     /// The calls that the limit has refused and the candidate would have admitted.
     pub newly_admitted: u64,
+    /// The calls, beside [`calls`](Self::calls), that the limit has refused for another reason than its numbers: a
+    /// pause, a block, a line, no free permit, or no store. The candidate does not decide them.
+    pub refused_otherwise: u64,
     /// The callers of these calls; of more than 1 024 a fair sample.
     pub callers: u64,
     /// Those of them of which the candidate would have refused a call.
@@ -60,9 +72,11 @@ impl Candidate {
     pub(super) fn new(what: &Override, since: SystemTime) -> Self {
         Self {
             numbers: AppliedOverride::new(what.clone()),
+            generation: generation_of(what),
             name: OnceCell::new(),
             since,
             calls: <[[AtomicU64; 2]; 2]>::default(),
+            refused_otherwise: AtomicU64::default(),
             callers: Mutex::default(),
             hashes: RandomState::new(),
         }
@@ -78,6 +92,16 @@ impl Candidate {
         let policy = self.numbers.apply(written)?;
         let name = self.name.get_or_init(|| name_of(written.name()));
         Some(policy.without_concurrency().named(name))
+    }
+
+    /// Returns a caller as the candidate counts it.
+    pub(crate) fn caller(&self, caller: &Caller) -> Caller {
+        Caller::from(&self.generation).join(caller)
+    }
+
+    /// Counts a call that the limit has refused for another reason than its numbers.
+    pub(crate) fn count_refused_otherwise(&self) {
+        self.refused_otherwise.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a call of a caller, by the answers of the limit and of the candidate.
@@ -101,12 +125,14 @@ impl Candidate {
         let count = |calls: usize| u64::try_from(calls).unwrap_or(u64::MAX);
         CandidateStats {
             limit: limit.to_owned(),
-            what: self.what().clone(),
+            what: Override { since: None, ..self.what().clone() },
+            generation: self.generation.clone(),
             since: self.since,
             calls: refused + newly_admitted + newly_refused + admitted,
             refused: refused + newly_refused,
             newly_refused,
             newly_admitted,
+            refused_otherwise: self.refused_otherwise.load(Ordering::Relaxed),
             callers: count(callers.len()),
             refused_callers: count(callers.values().filter(|is_refused| **is_refused).count()),
         }
@@ -121,6 +147,14 @@ fn name_of(limit: &str) -> &'static str {
     let known = names.get(&*name).copied().unwrap_or_else(|| name.leak());
     names.insert(known);
     known
+}
+
+/// Returns the generation of a candidate. It follows from what is published, so that all processes have the same.
+fn generation_of(what: &Override) -> String {
+    let Override { period, threshold, tiers, burst, since, .. } = what;
+    let since = since.and_then(|since| since.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let text = format!("{period:?} {threshold:?} {tiers:?} {burst:?} {since:?}");
+    format!("{:016x}", PolicyName::hash_of(&text))
 }
 
 impl Overrides {
@@ -155,10 +189,15 @@ impl Overrides {
     ///
     /// # Counts
     ///
-    /// The candidate has counts of its own, which start empty: under the name of the limit and `~candidate`. Calls
-    /// that the limit refuses are decided as well, so a looser candidate shows whom it would admit. Not decided
-    /// are peeks, calls of 0 units, calls that find no permit free or no store, calls while the limit is off, and
-    /// those of a caller or a plan with numbers of its own. A call that waits is decided after its wait.
+    /// The candidate has counts of its own, which start empty, also after another candidate with the same numbers.
+    /// They are under the name of the limit and `~candidate`, and its [generation](CandidateStats::generation). A
+    /// candidate that is set again keeps its counts, and its [`since`](Override::since).
+    ///
+    /// Calls that the limit refuses by its numbers are decided as well, so a looser candidate shows whom it would
+    /// admit. One that a pause, a block, a line, a lack of permits or of a store refuses is
+    /// [counted as such](CandidateStats::refused_otherwise). Also not decided are peeks, calls of 0 units, calls
+    /// while the limit is off, and those of a caller or a plan with numbers of its own. A call that waits is decided
+    /// after its wait.
     ///
     /// # Cost
     ///
@@ -203,9 +242,22 @@ impl Overrides {
         stats
     }
 
+    /// Returns an override whose candidate has a start: its own, that of a candidate `before` with the same numbers, or
+    /// now.
+    pub(super) fn started(&self, what: Override, before: Option<&Override>) -> Override {
+        let before = before.and_then(|before| before.candidate.as_deref());
+        let start = |tried: Box<Override>| {
+            let same = before.filter(|it| Override { since: None, ..(*it).clone() } == *tried);
+            let since = same.map_or_else(|| Some(self.shared.identities.now()), |it| it.since);
+            Box::new(Override { since: tried.since.or(since), ..*tried })
+        };
+        Override { candidate: what.candidate.map(start), ..what }
+    }
+
     /// Returns the override of a limit by the source of this handle.
     fn own(&self, name: &str) -> Override {
-        let snapshot = self.current();
-        snapshot.layer(self.own_source()).get(name, None).cloned().unwrap_or_default()
+        drop(self.current());
+        let layers = self.shared.layers.lock();
+        layers[self.own_source() as usize].get(name, None).cloned().unwrap_or_default()
     }
 }

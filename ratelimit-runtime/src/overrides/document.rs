@@ -159,6 +159,8 @@ struct OverrideTable {
     concurrency: Option<Whole>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     candidate: Option<Box<Override>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<UntilText>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     deny: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -188,20 +190,20 @@ struct CallerParts(Caller);
 impl From<OverrideTable> for Override {
     fn from(table: OverrideTable) -> Self {
         let OverrideTable { enforcement, threshold, burst, concurrency, deny, .. } = table;
-        let OverrideTable { period, tiers, candidate, until, by, .. } = table;
+        let OverrideTable { period, tiers, candidate, since, until, by, .. } = table;
         let period = period.map(|PeriodText(period)| period);
         let tiers = tiers.into_iter().map(|it| Tier::new(it.period.0, it.threshold.0)).collect();
         let [threshold, burst, concurrency] =
             [threshold, burst, concurrency].map(|it| it.map(|Whole(number)| number));
-        let until = until.map(|UntilText(until)| until);
+        let [since, until] = [since, until].map(|it| it.map(|UntilText(time)| time));
         let numbers = Self { period, threshold, tiers, burst, concurrency, ..Self::new() };
-        Self { enforcement, candidate, deny, until, by, ..numbers }
+        Self { enforcement, candidate, since, deny, until, by, ..numbers }
     }
 }
 
 impl Serialize for Override {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { enforcement, candidate, deny, until, by, .. } = self;
+        let Self { enforcement, candidate, since, deny, until, by, .. } = self;
         let Self { period, threshold, tiers, burst, concurrency, .. } = self;
         let tier = |tier: &Tier| TierTable {
             period: PeriodText(tier.period()),
@@ -215,6 +217,7 @@ impl Serialize for Override {
             burst: burst.map(Whole),
             concurrency: concurrency.map(Whole),
             candidate: candidate.clone(),
+            since: since.map(UntilText),
             deny: *deny,
             until: until.map(UntilText),
             by: by.clone(),
@@ -349,7 +352,7 @@ impl<'de> Deserialize<'de> for UntilText {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Datetime, E> {
-                text.parse().map_err(|why| E::custom(format_args!("`until` {why}")))
+                text.parse().map_err(|why| E::custom(format_args!("a time such as `until` {why}")))
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Datetime, A::Error> {
@@ -359,7 +362,8 @@ impl<'de> Deserialize<'de> for UntilText {
 
         let written = deserializer.deserialize_any(TextOrDate)?;
         let time = until::time(&written);
-        time.map(Self).map_err(|why| de::Error::custom(format_args!("`until` {why}")))
+        time.map(Self)
+            .map_err(|why| de::Error::custom(format_args!("a time such as `until` {why}")))
     }
 }
 

@@ -68,6 +68,9 @@ pub struct Override {
     pub concurrency: Option<u32>,
     /// The numbers that are tried beside those of the limit. See [`Overrides::candidate`](crate::Overrides::candidate).
     pub candidate: Option<Box<Override>>,
+    /// The start of a candidate, by the clock of the limiter's Redis. `set` and `publish` write it. One with another
+    /// start has counts of its own.
+    pub since: Option<SystemTime>,
     /// `true` if the caller is shut out. For single callers; excludes all other values but `until` and `by`.
     pub deny: bool,
     /// The time from which the override counts as none, by the clock of the limiter's Redis.
@@ -125,6 +128,12 @@ impl Override {
         self
     }
 
+    /// Sets the start of a candidate.
+    pub fn since(mut self, since: SystemTime) -> Self {
+        self.since = Some(since);
+        self
+    }
+
     /// Returns the override with the numbers of its candidate in place of its own, and no candidate.
     ///
     /// ```
@@ -141,8 +150,9 @@ impl Override {
 
     /// Returns `true` if nothing but numbers of a window is set, as in a candidate.
     pub(super) fn is_window_only(&self) -> bool {
-        let Self { period, threshold, burst, .. } = *self;
-        let window = Self { period, threshold, tiers: self.tiers.clone(), burst, ..Self::new() };
+        let Self { period, threshold, burst, since, .. } = *self;
+        let numbers = Self { period, threshold, burst, since, ..Self::new() };
+        let window = Self { tiers: self.tiers.clone(), ..numbers };
         self.has_numbers() && *self == window
     }
 

@@ -23,8 +23,8 @@ use self::{
     status::STATUS_KEY,
 };
 use super::{
-    Enforcement, Fault, Override, OverrideError, OverrideProblem, OverrideSource, Overrides,
-    Shared, Shown, callers::random, fleet::STARTED, layer::ALL_LIMITS,
+    Enforcement, Fault, Override, OverrideError, OverrideProblem, Overrides, Shared, Shown,
+    callers::random, fleet::STARTED, layer::ALL_LIMITS,
 };
 use crate::{
     error::UnavailableReason,
@@ -101,7 +101,7 @@ impl FleetHash {
         let is_lost = self.is_lost();
         let (mut fields, mut is_known, mut max_fields) = (Vec::new(), true, usize::MAX);
         if is_lost {
-            fields = self.kind.fields_of(&overrides.layer(OverrideSource::Redis));
+            fields = overrides.of_redis(|layer| self.kind.fields_of(layer));
             fields.retain(|(other, _)| other != field);
         } else if value.is_none() {
             is_known = self.hash.remove(field).await.map_err(Fault::unavailable)?;

@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Layer, Override, OverrideSource, Overrides, callers::Identities};
+use super::{Override, OverrideSource, Overrides, callers::Identities, layer::PlaceChange};
 use crate::key::Caller;
 
 /// The number of changes that are kept.
@@ -74,24 +74,24 @@ impl Changes {
 }
 
 impl History {
-    /// Records the changes of a source between two moments.
+    /// Records the changes of a source.
     pub(super) fn record(
         &self,
         source: OverrideSource,
         operator: Option<&Arc<str>>,
-        (before, now): (&Layer, &Layer),
+        places: Vec<PlaceChange>,
         identities: &Identities,
     ) {
         let mut changes = self.0.lock();
         let at = identities.now();
-        let mut push = |limit: &str, caller: Option<&str>, before, after: Option<&Override>| {
-            let ended = |it: &&Override| identities.has_ended(it);
-            let end = Option::filter(before, ended).and_then(|it: &Override| it.until);
-            let signed = after.and_then(|it| it.by.as_deref().map(Arc::from));
+        for PlaceChange { limit, caller, before, after } in places {
+            let ended = before.as_ref().filter(|it| identities.has_ended(it));
+            let end = ended.and_then(|it| it.until);
+            let signed = after.as_ref().and_then(|it| it.by.as_deref().map(Arc::from));
             let is_of_redis = source == OverrideSource::Redis;
             // Another has written the field again, if there is an override after the removal.
-            let remover = is_of_redis.then(|| changes.remover(limit, caller)).flatten();
-            let operator = match after {
+            let remover = is_of_redis.then(|| changes.remover(&limit, caller.as_deref())).flatten();
+            let operator = match &after {
                 None if end.is_some() => None,
                 None => operator.cloned().or(remover),
                 Some(_) => operator.cloned().or(signed),
@@ -101,22 +101,11 @@ impl History {
                 at: end.filter(|_| after.is_none()).unwrap_or(at),
                 source,
                 operator: operator.filter(|it| !it.is_empty()),
-                limit: limit.to_owned(),
+                limit,
                 caller: caller.map(|it| Caller::from_parts(it.as_bytes())),
-                before: before.cloned(),
-                after: after.cloned(),
+                before,
+                after,
             });
-        };
-        for (limit, caller, what) in before.iter() {
-            if now.get(limit, caller).is_none() {
-                push(limit, caller, Some(what), None);
-            }
-        }
-        for (limit, caller, what) in now.iter() {
-            let before = before.get(limit, caller);
-            if before != Some(what) {
-                push(limit, caller, before, Some(what));
-            }
         }
     }
 

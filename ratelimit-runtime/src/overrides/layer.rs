@@ -1,29 +1,45 @@
-//! The overrides of one source.
+//! The overrides of one source, and what changes of them.
 
 use std::{collections::BTreeMap, fmt, mem, time::SystemTime};
 
-use super::{Enforcement, Override};
+use super::{Enforcement, Override, OverrideSource};
 
 /// The name of all limits. No function has it.
 pub(super) const ALL_LIMITS: &str = "*";
 
+/// The overrides of all sources, the lowest source first.
+pub(super) type Layers = [Layer; OverrideSource::ALL.len()];
+
 /// The overrides of one source: of limits by name, of all limits under the name `*`, and of single callers.
-#[derive(Clone, Default, PartialEq, Eq)]
+///
+/// It is changed in place, and knows what has changed: a change costs as much beside 10 000 overrides as beside one.
+#[derive(Default)]
+#[cfg_attr(test, derive(Clone, PartialEq))]
 pub(crate) struct Layer {
-    overrides: ByPlace,
-    /// Those that have ended and that the source still has: its clock may be set back.
-    ended: ByPlace,
+    /// Those in effect, and those that have ended and that the source still has: its clock may be set back.
+    overrides: BTreeMap<OverridePlace, Override>,
+    /// The time by which overrides have ended; none if none has.
+    now: Option<SystemTime>,
+    /// A time before which no further one ends. Until then, none is read for its end.
+    next_end: Option<SystemTime>,
+    /// The number of overrides in effect of each name.
+    names: BTreeMap<String, usize>,
+    /// The overrides before the changes, by their places.
+    before: BTreeMap<OverridePlace, Option<Override>>,
 }
 
-/// Overrides by the caller as it is written down, if it is that of a single one, and by the limit.
-type ByPlace = BTreeMap<(Option<String>, String), Override>;
+/// The caller as it is written down, if the override is that of a single one, and the limit.
+type OverridePlace = (Option<String>, String);
+
+/// The change of the override of a limit, of all limits, or of one caller.
+pub(super) struct PlaceChange {
+    pub(super) limit: String,
+    pub(super) caller: Option<String>,
+    pub(super) before: Option<Override>,
+    pub(super) after: Option<Override>,
+}
 
 impl Layer {
-    /// Returns the global enforcement.
-    pub(super) fn enforcement(&self) -> Option<Enforcement> {
-        self.get(ALL_LIMITS, None)?.enforcement
-    }
-
     /// Sets the global enforcement.
     pub(crate) fn enforce(&mut self, enforcement: Enforcement) {
         self.set(ALL_LIMITS, None, Some(Override::new().enforcement(enforcement)));
@@ -31,27 +47,120 @@ impl Layer {
 
     /// Sets or removes the override of a limit, of all limits under the name `*`, or of one caller.
     pub(super) fn set(&mut self, limit: &str, caller: Option<&str>, what: Option<Override>) {
-        let place = place(limit, caller);
-        self.ended.remove(&place);
+        self.put(place(limit, caller), what);
+    }
+
+    fn put(&mut self, place: OverridePlace, what: Option<Override>) {
+        if self.overrides.get(&place) == what.as_ref() {
+            return;
+        }
+        let was_in_effect = self.keep_before(&place);
+        let is_in_effect = what.as_ref().is_some_and(|what| self.is_in_effect(what));
+        if was_in_effect != is_in_effect {
+            self.count(&place, is_in_effect);
+        }
         match what {
-            Some(what) => self.overrides.insert(place, what),
-            None => self.overrides.remove(&place),
-        };
+            Some(what) => {
+                self.next_end = self.next_end.into_iter().chain(what.until).min();
+                self.overrides.insert(place, what);
+            }
+            None => drop(self.overrides.remove(&place)),
+        }
     }
 
-    /// Returns the override of a limit, of all limits under the name `*`, or of one caller.
+    /// Replaces all overrides.
+    pub(super) fn replace(&mut self, with: Self) {
+        let is_gone = |place: &&OverridePlace| !with.overrides.contains_key(*place);
+        let gone: Vec<_> = self.overrides.keys().filter(is_gone).cloned().collect();
+        for place in gone {
+            self.put(place, None);
+        }
+        for (place, what) in with.overrides {
+            self.put(place, Some(what));
+        }
+    }
+
+    /// Ends overrides, and undoes the ends that a clock that was set back has made too early. Ended ones are kept
+    /// for that, or removed.
+    pub(super) fn follow_clock(&mut self, now: SystemTime, is_kept: bool) {
+        let before = self.now.replace(now);
+        let is_set_back = before.is_some_and(|before| now < before);
+        if !is_set_back && self.next_end.is_none_or(|end| now < end) {
+            return;
+        }
+        let had_ended = |what: &Override| before.is_some_and(|before| what.has_ended(before));
+        let turned = self.overrides.iter().filter(|(_, it)| had_ended(it) != it.has_ended(now));
+        let turned: Vec<_> = turned.map(|(place, it)| (place.clone(), it.clone())).collect();
+        for (place, what) in turned {
+            let returns = had_ended(&what);
+            self.count(&place, returns);
+            self.before.entry(place).or_insert(Some(what).filter(|_| !returns));
+        }
+        if !is_kept {
+            self.overrides.retain(|_, what| !what.has_ended(now));
+        }
+        let ends = self.overrides.values().filter_map(|what| what.until);
+        self.next_end = ends.filter(|end| now < *end).min();
+    }
+
+    /// Keeps the override at a place that is about to change. Returns `true` if it is in effect.
+    fn keep_before(&mut self, place: &OverridePlace) -> bool {
+        let before = self.at(place);
+        let was_in_effect = before.is_some();
+        if !self.before.contains_key(place) {
+            self.before.insert(place.clone(), before.cloned());
+        }
+        was_in_effect
+    }
+
+    /// Counts an override of a name that takes effect, or does no more.
+    fn count(&mut self, (_, limit): &OverridePlace, is_in_effect: bool) {
+        if is_in_effect {
+            *self.names.entry(limit.clone()).or_default() += 1;
+        } else if let Some(count) = self.names.get_mut(limit) {
+            *count -= 1;
+            if *count == 0 {
+                self.names.remove(limit);
+            }
+        }
+    }
+
+    /// Returns what has changed since this was last called: what was removed or has ended, and then what was set.
+    pub(super) fn take_changes(&mut self) -> Vec<PlaceChange> {
+        let mut changes = Vec::new();
+        for (place, before) in mem::take(&mut self.before) {
+            let after = self.at(&place).cloned();
+            if before != after {
+                let (caller, limit) = place;
+                changes.push(PlaceChange { limit, caller, before, after });
+            }
+        }
+        changes.sort_by_key(|change| change.after.is_some());
+        changes
+    }
+
+    /// Returns the override in effect of a limit, of all limits under the name `*`, or of one caller.
     pub(super) fn get(&self, limit: &str, caller: Option<&str>) -> Option<&Override> {
-        self.overrides.get(&place(limit, caller))
+        self.at(&place(limit, caller))
     }
 
-    /// Returns all overrides by the limit and the caller, those of limits first.
+    fn at(&self, place: &OverridePlace) -> Option<&Override> {
+        self.overrides.get(place).filter(|what| self.is_in_effect(what))
+    }
+
+    fn is_in_effect(&self, what: &Override) -> bool {
+        self.now.is_none_or(|now| !what.has_ended(now))
+    }
+
+    /// Returns all overrides in effect by the limit and the caller, those of limits first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Option<&str>, &Override)> {
-        self.overrides.iter().map(|((caller, limit), what)| (&**limit, caller.as_deref(), what))
+        let all = self.overrides.iter().filter(|(_, what)| self.is_in_effect(what));
+        all.map(|((caller, limit), what)| (&**limit, caller.as_deref(), what))
     }
 
     /// Returns the overrides of single limits by their names.
     pub(super) fn of_limits(&self) -> impl Iterator<Item = (&str, &Override)> {
-        let of_limits = self.iter().filter(|it| it.1.is_none() && it.0 != ALL_LIMITS);
+        let of_limits = self.iter().take_while(|it| it.1.is_none()).filter(|it| it.0 != ALL_LIMITS);
         of_limits.map(|(limit, _, what)| (limit, what))
     }
 
@@ -60,26 +169,23 @@ impl Layer {
         self.iter().filter_map(|(limit, caller, what)| Some((limit, caller?, what)))
     }
 
-    /// Ends overrides, and undoes the ends that a clock that was set back has made too early. Ended ones are kept
-    /// for that, or removed.
-    pub(super) fn follow_clock(&mut self, now: SystemTime, is_kept: bool) {
-        let all = mem::take(&mut self.overrides).into_iter().chain(mem::take(&mut self.ended));
-        let (ended, open) = all.partition(|(_, what)| what.has_ended(now));
-        self.overrides = open;
-        if is_kept {
-            self.ended = ended;
-        }
+    /// Returns the names of the limits that are overridden, also for single callers.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.keys().map(|name| &**name).filter(|name| *name != ALL_LIMITS)
     }
 
     /// Returns `true` if an override has ended by another clock, and not by this one.
     #[cfg(feature = "overrides")]
     pub(super) fn has_returned(&self, now: SystemTime) -> bool {
-        self.ended.values().any(|what| !what.has_ended(now))
+        self.now.is_some_and(|ended| {
+            let has_returned = |what: &Override| what.has_ended(ended) && !what.has_ended(now);
+            now < ended && self.overrides.values().any(has_returned)
+        })
     }
 
     /// Returns the time at which the first override of a limit ends.
     pub(super) fn first_end(&self) -> Option<SystemTime> {
-        let of_limits = self.iter().filter(|it| it.1.is_none());
+        let of_limits = self.iter().take_while(|it| it.1.is_none());
         of_limits.filter_map(|(.., what)| what.until).min()
     }
 }
@@ -87,15 +193,18 @@ impl Layer {
 /// The overrides of limits, and the number of those of callers, who do not belong in a log.
 impl fmt::Debug for Layer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (global, limits) =
+            (self.get(ALL_LIMITS, None), self.of_limits().collect::<BTreeMap<_, _>>());
+        let in_effect: usize = self.names.values().sum();
         f.debug_struct("Layer")
-            .field("global", &self.get(ALL_LIMITS, None))
-            .field("limits", &self.of_limits().collect::<BTreeMap<_, _>>())
-            .field("callers", &self.of_callers().count())
-            .field("ended", &self.ended.len())
+            .field("global", &global)
+            .field("callers", &(in_effect - limits.len() - usize::from(global.is_some())))
+            .field("limits", &limits)
+            .field("ended", &(self.overrides.len() - in_effect))
             .finish_non_exhaustive()
     }
 }
 
-fn place(limit: &str, caller: Option<&str>) -> (Option<String>, String) {
+fn place(limit: &str, caller: Option<&str>) -> OverridePlace {
     (caller.map(str::to_owned), limit.to_owned())
 }

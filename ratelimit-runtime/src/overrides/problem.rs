@@ -1,13 +1,14 @@
 //! Overrides that change no limit: rejected ones, misspelt names, and a source that cannot be read.
 
 use std::{
+    cell::LazyCell,
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
 
 use parking_lot::Mutex;
 
-use super::{Layer, OverrideError, OverrideSource, Overrides, layer::ALL_LIMITS};
+use super::{OverrideError, OverrideSource, Overrides};
 use crate::{
     error::{OneLine, UnavailableReason},
     policy::Policy,
@@ -113,6 +114,8 @@ pub(super) struct Problems(Mutex<Found>);
 struct Found {
     /// By source; those of callers on Redis have a list of their own.
     rejected: BTreeMap<(OverrideSource, bool), Vec<OverrideError>>,
+    /// The overrides of unknown limits, which were logged.
+    unknown: BTreeSet<(OverrideSource, String)>,
     reported: ProblemCounts,
 }
 
@@ -160,10 +163,14 @@ impl Overrides {
             };
             problems.extend(errors.iter().map(rejected));
         }
-        let snapshot = self.shared.snapshot.load();
-        for source in OverrideSource::ALL {
-            let layer = snapshot.layer(source);
-            problems.extend(unknown(source, named(layer), nearest));
+        let known = LazyCell::new(registry::names);
+        for (source, layer) in OverrideSource::ALL.into_iter().zip(&*self.shared.layers.lock()) {
+            let unknown = layer.names().filter(|name| !known.contains(name));
+            problems.extend(unknown.map(|limit| OverrideProblem::UnknownLimit {
+                source,
+                limit: limit.to_owned(),
+                nearest: nearest(limit, &known),
+            }));
         }
         #[cfg(feature = "overrides")]
         if let Some(hashes) = &self.shared.hashes {
@@ -191,55 +198,35 @@ impl Overrides {
         }
     }
 
-    /// Logs the new overrides of unknown limits, and updates the counts.
-    pub(super) fn on_change(&self, source: OverrideSource, before: &Layer, now: &Layer) {
-        for problem in unknown(source, &named(now) - &named(before), registry::nearest) {
-            if matches!(problem, OverrideProblem::UnknownLimit { nearest: Some(_), .. }) {
+    /// Updates the counts, and logs the overrides of unknown limits that are new. What was meant is searched for those
+    /// alone: a hash on Redis, which is read each second, has the names of many services.
+    pub(super) fn report_problems(&self) {
+        let (mut now, mut unknown) = (ProblemCounts::default(), BTreeSet::new());
+        for problem in self.problems_with(|_, _| None) {
+            now[problem.source() as usize][problem.kind()] += 1;
+            if let OverrideProblem::UnknownLimit { source, limit, .. } = problem {
+                unknown.insert((source, limit));
+            }
+        }
+        let mut found = self.shared.problems.0.lock();
+        let before = std::mem::replace(&mut found.reported, now);
+        let new: Vec<_> = unknown.difference(&found.unknown).cloned().collect();
+        found.unknown = unknown;
+        drop(found);
+        telemetry::count_override_problems(&before, &now);
+        for (source, limit) in new {
+            let nearest = registry::nearest(&limit, &registry::names());
+            let problem = OverrideProblem::UnknownLimit { source, limit, nearest };
+            if nearest.is_some() {
                 tracing::warn!(%problem, "override changes no limit");
             } else {
                 tracing::info!(%problem, "override changes no limit until one of its name is checked");
             }
         }
-        self.report_problems();
     }
-
-    /// Updates the counts, without a search for what was meant: a hash on Redis, which is read each second, has the
-    /// names of many services.
-    pub(super) fn report_problems(&self) {
-        let mut now = ProblemCounts::default();
-        for problem in self.problems_with(|_, _| None) {
-            now[problem.source() as usize][problem.kind()] += 1;
-        }
-        let before = std::mem::replace(&mut self.shared.problems.0.lock().reported, now);
-        telemetry::count_override_problems(&before, &now);
-    }
-}
-
-/// Returns the names of the limits that are overridden, also for single callers.
-fn named(layer: &Layer) -> BTreeSet<&str> {
-    layer.iter().map(|(limit, ..)| limit).filter(|limit| *limit != ALL_LIMITS).collect()
 }
 
 /// Returns the name of a limit that was probably meant by one that no limit has.
 type Nearest = fn(&str, &BTreeSet<&'static str>) -> Option<&'static str>;
-
-/// Returns the problems of the names that no limit has.
-fn unknown(
-    source: OverrideSource,
-    names: BTreeSet<&str>,
-    nearest: Nearest,
-) -> Vec<OverrideProblem> {
-    if names.is_empty() {
-        return Vec::new();
-    }
-    let known = registry::names();
-    let unknown = names.into_iter().filter(|name| !known.contains(name));
-    let problem = |limit: &str| OverrideProblem::UnknownLimit {
-        source,
-        limit: limit.to_owned(),
-        nearest: nearest(limit, &known),
-    };
-    unknown.map(problem).collect()
-}
 
 const _: () = assert!(SOURCES.len() == OverrideSource::ALL.len() && KINDS.len() == 4);

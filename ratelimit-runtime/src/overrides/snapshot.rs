@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
-use hashbrown::HashTable;
-
 use super::{
     Enforcement, Layer, Override, OverrideSource, Overrides,
     applied::{AppliedOverride, PLANS},
@@ -11,7 +9,8 @@ use super::{
     candidate::Candidate,
     effective::Effective,
     filter::NameBits,
-    layer::ALL_LIMITS,
+    layer::{ALL_LIMITS, Layers, PlaceChange},
+    shared_table::SharedTable,
 };
 use crate::{
     error::Denied,
@@ -20,11 +19,10 @@ use crate::{
 };
 
 /// The overrides of all sources at one moment. A change makes another snapshot.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Snapshot {
-    layers: [Arc<Layer>; OverrideSource::ALL.len()],
     /// By the hash of the name that every policy carries.
-    limits: HashTable<LimitEntry>,
+    limits: SharedTable<LimitEntry>,
     callers: CallerTable,
     /// The global enforcement of the highest source that has one.
     global: Option<(Enforcement, OverrideSource)>,
@@ -42,54 +40,41 @@ struct LimitEntry {
 impl Snapshot {
     /// Returns a snapshot without overrides.
     pub(super) fn new(identities: Arc<Identities>) -> Self {
-        Self::default().merge(Default::default(), identities)
+        Self { callers: CallerTable::new(identities), ..Self::default() }
     }
 
-    /// Returns the snapshot after a change of one layer, or nothing if that leaves it as it is.
-    pub(super) fn changed(
-        &self,
-        source: OverrideSource,
-        change: impl FnOnce(&mut Layer),
-    ) -> Option<Self> {
-        let mut layers = self.layers.clone();
-        let layer = Arc::make_mut(&mut layers[source as usize]);
-        change(layer);
-        let identities = self.identities();
-        // What a process sets itself ends for good: nobody else removes it.
-        let is_kept = !matches!(source, OverrideSource::Program | OverrideSource::Operator);
-        layer.follow_clock(identities.now(), is_kept);
-        (layers != self.layers).then(|| self.merge(layers, Arc::clone(identities)))
-    }
-
-    /// Merges the layers of the next snapshot. A candidate that stays goes on with its counts.
-    fn merge(
-        &self,
-        layers: [Arc<Layer>; OverrideSource::ALL.len()],
-        identities: Arc<Identities>,
-    ) -> Self {
-        let mut merged = BTreeMap::<&str, Override>::new();
-        for (name, higher) in layers.iter().flat_map(|layer| layer.of_limits()) {
-            let lower = merged.remove(name).unwrap_or_default();
-            merged.insert(name, higher.clone().layered_over(lower));
+    /// Returns the snapshot after changes of the layers. It shares what has not changed.
+    pub(super) fn after(&self, layers: &Layers, changes: &[PlaceChange]) -> Self {
+        let mut next = self.clone();
+        for PlaceChange { limit, caller, .. } in changes {
+            let sources = layers.iter().filter_map(|layer| layer.get(limit, caller.as_deref()));
+            match caller {
+                Some(caller) => next.callers.replace(limit, caller, sources.rev()),
+                None if limit == ALL_LIMITS => {}
+                None => next.merge(limit, sources),
+            }
         }
-        let mut limits = HashTable::with_capacity(merged.len());
-        for (name, merged) in merged {
-            let hash = PolicyName::hash_of(name);
+        let global = |source: OverrideSource| {
+            Some((layers[source as usize].get(ALL_LIMITS, None)?.enforcement?, source))
+        };
+        next.global = OverrideSource::ALL.into_iter().rev().find_map(global);
+        next.first_end = layers.iter().filter_map(Layer::first_end).min();
+        next
+    }
+
+    /// Merges the overrides of a limit, the lowest source first. A candidate that stays goes on with its counts.
+    fn merge<'a>(&mut self, name: &str, sources: impl Iterator<Item = &'a Override>) {
+        let over = |lower: Override, higher: Override| higher.layered_over(lower);
+        let merged = sources.cloned().reduce(over).map(|merged| {
             let candidate = merged.candidate.as_ref().map(|what| {
-                let before = self.find(hash, name).and_then(|limit| limit.candidate.as_ref());
+                let before = self.find(PolicyName::hash_of(name), name);
+                let before = before.and_then(|limit| limit.candidate.as_ref());
                 let same = before.filter(|before| before.what() == &**what).cloned();
-                same.unwrap_or_else(|| Arc::new(Candidate::new(what, identities.now())))
+                same.unwrap_or_else(|| Arc::new(Candidate::new(what, self.identities().now())))
             });
-            let merged = AppliedOverride::new(merged);
-            let limit = LimitEntry { name: name.to_owned(), merged, candidate };
-            limits.insert_unique(hash, limit, |limit| PolicyName::hash_of(&limit.name));
-        }
-        let callers = CallerTable::new(identities, layers.iter().rev().map(|layer| &**layer));
-        let first_end = layers.iter().filter_map(|layer| layer.first_end()).min();
-        let global = OverrideSource::ALL.into_iter().rev().find_map(|source| {
-            layers[source as usize].enforcement().map(|enforcement| (enforcement, source))
+            LimitEntry { name: name.to_owned(), merged: AppliedOverride::new(merged), candidate }
         });
-        Self { layers, limits, callers, global, first_end }
+        self.limits.replace(PolicyName::hash_of(name), |limit| limit.name == name, merged);
     }
 
     /// Returns `true` if the override of a limit has ended since.
@@ -97,39 +82,26 @@ impl Snapshot {
         self.first_end.is_some_and(|end| end <= self.identities().now())
     }
 
-    /// Returns `true` if an override has not ended after all, by a clock that was set back.
-    #[cfg(feature = "overrides")]
-    pub(super) fn has_returned(&self) -> bool {
-        let now = self.identities().now();
-        self.layers.iter().any(|layer| layer.has_returned(now))
-    }
-
     fn identities(&self) -> &Arc<Identities> {
         &self.callers.identities
     }
 
     /// Returns the names of the limits whose calls may differ from their declarations.
-    pub(super) fn names(&self) -> NameBits {
+    pub(super) fn names(&self, layers: &Layers) -> NameBits {
         // A global `On` changes no limit. One that ends is looked up, as a lower source's may follow.
         let is_idle = self.global.is_none_or(|(enforcement, source)| {
-            let what = self.layer(source).get(ALL_LIMITS, None);
+            let what = layers[source as usize].get(ALL_LIMITS, None);
             enforcement == Enforcement::On && what.is_none_or(|what| what.until.is_none())
         });
         if !is_idle || self.callers.has_all_limits() {
             return NameBits::ALL;
         }
         let mut names = NameBits::default();
-        let places = self.layers.iter().flat_map(|layer| layer.iter());
-        for (name, ..) in places.filter(|(name, ..)| *name != ALL_LIMITS) {
+        for name in layers.iter().flat_map(Layer::names) {
             names.insert(PolicyName::hash_of(name));
             names.insert(PolicyName::hash_of(plans::limit_of(name)));
         }
         names
-    }
-
-    /// Returns the overrides of one source.
-    pub(super) fn layer(&self, source: OverrideSource) -> &Arc<Layer> {
-        &self.layers[source as usize]
     }
 
     /// Returns the candidates by the names of their limits.
@@ -186,9 +158,6 @@ impl Snapshot {
 
     #[inline]
     fn find(&self, hash: u64, name: &str) -> Option<&LimitEntry> {
-        if self.limits.is_empty() {
-            return None;
-        }
         self.limits.find(hash, |limit| limit.name == name)
     }
 }
@@ -233,9 +202,12 @@ impl Overrides {
     /// ```
     #[must_use]
     pub fn by_source(&self, name: &str) -> Vec<(OverrideSource, Override)> {
-        let snapshot = self.current();
+        drop(self.current());
+        let layers = self.shared.layers.lock();
         let sources = OverrideSource::ALL.into_iter().rev();
-        let found = |source| Some((source, snapshot.layer(source).get(name, None)?.clone()));
+        let found = |source: OverrideSource| {
+            Some((source, layers[source as usize].get(name, None)?.clone()))
+        };
         sources.filter_map(found).collect()
     }
 
@@ -255,8 +227,17 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn snapshot(name: &str, what: Override) -> Snapshot {
-        let change = |layer: &mut Layer| layer.set(name, None, Some(what));
-        Snapshot::default().changed(OverrideSource::Program, change).unwrap()
+        changed(&mut Layers::default(), name, Some(what)).0
+    }
+
+    /// Returns the snapshot after a change by an operator, and its names.
+    fn changed(layers: &mut Layers, name: &str, what: Option<Override>) -> (Snapshot, NameBits) {
+        let layer = &mut layers[OverrideSource::Operator as usize];
+        layer.set(name, None, what);
+        let changes = layer.take_changes();
+        let snapshot = Snapshot::default().after(layers, &changes);
+        let names = snapshot.names(layers);
+        (snapshot, names)
     }
 
     fn thresholds(snapshot: &Snapshot, policy: &Policy) -> Vec<u32> {
@@ -302,10 +283,7 @@ mod tests {
 
     #[test]
     fn a_global_enforcement_is_looked_up_if_it_changes_limits_or_ends() {
-        let names = |what: Override| {
-            let change = |layer: &mut Layer| layer.set(ALL_LIMITS, None, Some(what));
-            Snapshot::default().changed(OverrideSource::Operator, change).unwrap().names()
-        };
+        let names = |what: Override| changed(&mut Layers::default(), ALL_LIMITS, Some(what)).1;
         let [on, off] =
             [Enforcement::On, Enforcement::Off].map(|it| Override::new().enforcement(it));
         assert_eq!(names(on.clone()), NameBits::default());
@@ -314,12 +292,10 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_changes_nothing_makes_no_snapshot() {
-        let before = snapshot("mail", Override::new().threshold(9));
-        assert!(before.changed(OverrideSource::File, |_| ()).is_none());
-        let removed =
-            before.changed(OverrideSource::Program, |layer| layer.set("mail", None, None));
-        let names = [before.names(), removed.unwrap().names()];
-        assert!(names[0] != NameBits::default() && names[1] == NameBits::default());
+    fn a_limit_whose_override_is_removed_is_looked_up_no_more() {
+        let mut layers = Layers::default();
+        let set = changed(&mut layers, "mail", Some(Override::new().threshold(9)));
+        let removed = changed(&mut layers, "mail", None);
+        assert!(set.1 != NameBits::default() && removed.1 == NameBits::default());
     }
 }

@@ -34,6 +34,7 @@ pub(super) fn against(
         _ if what.deny && (what.has_numbers() || what.enforcement.is_some()) => {
             "`deny` takes nothing but `until` and `by`"
         }
+        _ if what.since.is_some() => "`since` is for candidates",
         Some(_) if !is_of_limit => "`candidate` is for limits",
         Some(candidate) if !candidate.is_window_only() => {
             "`candidate` takes nothing but `period`, `threshold`, `tiers` and `burst`"

@@ -295,9 +295,14 @@ impl<'a> ScriptCall<'a> {
             _ => return None,
         };
         // A new charge counts for the longest period from its turn on, and an earlier one does not.
-        let is_repeated =
-            self.request.id.is_some() && reset != self.request.policy.longest_period();
-        let kind = if admitted && is_repeated { OutcomeKind::Repeated } else { OutcomeKind::Plain };
+        let policy = self.request.policy;
+        let is_repeated = self.request.id.is_some() && reset != policy.longest_period();
+        let may_be_gated = policy.has_block() || !policy.state().is_log_of_units();
+        let kind = match admitted {
+            true if is_repeated => OutcomeKind::Repeated,
+            false if at == 0 && may_be_gated => OutcomeKind::Gated,
+            _ => OutcomeKind::Plain,
+        };
         let mark = Mark { at: Timestamp::new(at.try_into().ok()?), charged };
         let remaining = remaining.try_into().ok()?;
         let refused = Outcome::refused(wait, reset);

@@ -152,9 +152,9 @@ fn a_digest_stands_for_its_caller_under_the_same_secret_alone() {
     assert_eq!(identities.text(&Caller::from_parts(text.as_bytes())), text);
     assert!(same.text(&alice) == text && other.text(&alice) != text);
     let table = |identities: Identities| {
-        let mut layer = Layer::default();
-        layer.set("limit", Some(&text), Some(Override::new().deny()));
-        CallerTable::new(Arc::new(identities), [&layer].into_iter())
+        let mut table = CallerTable::new(Arc::new(identities));
+        table.replace("limit", &text, [Override::new().deny()].iter());
+        table
     };
     let table = [table(same), table(other), table(Identities::default())];
     let finds = |caller| {
@@ -167,8 +167,8 @@ fn a_digest_stands_for_its_caller_under_the_same_secret_alone() {
 fn debug_shows_no_caller() {
     let overrides = handle();
     overrides.set_for("limit", "alice", Override::new().deny()).unwrap();
-    let layer = Arc::clone(overrides.shared.snapshot.load().layer(OverrideSource::Program));
-    let shown = format!("{layer:?} {:?}", overrides.list_for("limit"));
+    let layers = format!("{:?}", overrides.shared.layers.lock());
+    let shown = format!("{layers} {:?}", overrides.list_for("limit"));
     assert!(shown.contains("callers: 1") && !shown.contains("alice"), "{shown}");
 }
 

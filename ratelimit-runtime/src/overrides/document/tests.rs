@@ -40,7 +40,7 @@ fn a_document_is_read_in_toml_and_in_json() {
     );
     let toml = toml.unwrap();
     assert_eq!(json, Ok(toml.clone()));
-    assert_eq!(toml.enforcement(), Some(Enforcement::On));
+    assert_eq!(toml.get("*", None).unwrap().enforcement, Some(Enforcement::On));
     let seconds = Duration::from_secs;
     let expected = [
         (

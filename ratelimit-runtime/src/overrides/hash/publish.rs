@@ -1,9 +1,7 @@
 //! Publishing to the hashes on Redis, and reading what is published.
 
 use super::{
-    super::{
-        Enforcement, Fault, Override, OverrideError, OverrideSource, Overrides, layer::ALL_LIMITS,
-    },
+    super::{Enforcement, Fault, Override, OverrideError, Overrides, layer::ALL_LIMITS},
     fields::{field_of, value_of},
 };
 use crate::key::IntoCaller;
@@ -18,7 +16,10 @@ impl Overrides {
     /// returned if the limiter is in memory, the hash has 10 000 other overrides, or Redis does not answer within
     /// the deadline.
     pub async fn publish(&self, name: &str, what: &Override) -> Result<(), OverrideError> {
-        let what = self.validated(name, None, what.clone())?;
+        let mut what = self.validated(name, None, what.clone())?;
+        if what.candidate.is_some() {
+            what = self.started(what, self.published(name).await?.as_ref());
+        }
         self.write(name, None, Some(what)).await
     }
 
@@ -76,7 +77,7 @@ impl Overrides {
     ) -> Result<Option<Override>, OverrideError> {
         let hash = self.hashes()?.of(caller);
         if hash.is_lost() {
-            return Ok(self.layer(OverrideSource::Redis).get(limit, caller).cloned());
+            return Ok(self.of_redis(|layer| layer.get(limit, caller).cloned()));
         }
         let value = hash.hash.field(&field_of(limit, caller)).await.map_err(Fault::unavailable)?;
         let what: Option<Override> = value.and_then(|value| value.parse().ok());
@@ -126,7 +127,7 @@ impl Overrides {
     ) -> Result<(), OverrideError> {
         let hash = self.hashes()?.of(caller);
         let history = &self.shared.history;
-        let is_read = || self.layer(OverrideSource::Redis).get(limit, caller).is_some();
+        let is_read = || self.of_redis(|layer| layer.get(limit, caller).is_some());
         if let (Some(operator), None, true) = (&self.operator, &what, is_read()) {
             history.expect_removal(limit, caller, operator);
         }

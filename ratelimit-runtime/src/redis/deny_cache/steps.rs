@@ -6,7 +6,7 @@ use ratelimit_core::Algorithm;
 
 use crate::{
     policy::{Policy, PolicyName, StateKind},
-    request::{DecidedBy, Op, Outcome, Request},
+    request::{DecidedBy, Op, Outcome, OutcomeKind, Request},
     time::{Micros, Timestamp},
 };
 
@@ -47,6 +47,7 @@ struct Step {
     /// The instant from which the step needs revalidation: one TTL after the call was sent.
     fresh_until: Timestamp,
     tier: u8,
+    kind: OutcomeKind,
     /// The first tier's threshold less the units that were left.
     used: i64,
     /// The earliest instant of the full quota.
@@ -100,7 +101,8 @@ impl RefusalSteps {
         let admitted_at = if self.policy.has_block() { step.reset_at } else { step.end };
         let refused = Outcome::refused(admitted_at - now, step.reset_at - now);
         let (more, lasts, decided_by) = (Micros::ZERO, Micros::ZERO, DecidedBy::DenyCache);
-        Some(Outcome { tier: step.tier, remaining, more, lasts, decided_by, ..refused })
+        let Step { tier, kind, .. } = *step;
+        Some(Outcome { tier, remaining, more, lasts, decided_by, kind, ..refused })
     }
 
     /// Returns the step that refuses a call the longest.
@@ -182,6 +184,8 @@ impl RefusalSteps {
         self.revalidating_until = Timestamp::default();
         self.steps.retain(|it| sent < it.fresh_until);
         let Outcome { tier, remaining, wait, more, reset, .. } = outcome;
+        // Whoever repeats an offence is blocked.
+        let kind = if request.policy.has_block() { OutcomeKind::Gated } else { outcome.kind };
         let used = threshold(request.policy) - i64::from(remaining);
         let next = remaining.saturating_add(1);
         let cost = request.cost.max(1);
@@ -197,7 +201,7 @@ impl RefusalSteps {
                 self.steps.remove(0);
             }
             self.steps.reserve_exact(1);
-            self.steps.push(Step { spare, end, fresh_until, tier, used, reset_at });
+            self.steps.push(Step { spare, end, fresh_until, tier, kind, used, reset_at });
         }
     }
 

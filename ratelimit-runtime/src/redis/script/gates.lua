@@ -267,7 +267,8 @@ local function gates(decide)
   local reply = most > 0 and decide_with_permit(now, decide) or decide(arguments)
   -- Without a free permit there are two numbers.
   if lengths[1] and is_take and #reply > 2 and reply[1] <= 0 then
-    return offend(lengths, reply, now)
+    reply = offend(lengths, reply, now)
+    reply[7] = now
   end
   return reply
 end

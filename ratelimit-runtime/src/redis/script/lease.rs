@@ -160,6 +160,6 @@ pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: sources::LEASE_OF_COUNTER, sha1: "22525d2f86a7890535c064c49049f8eb23947129" },
     Text { source: sources::LEASE_OF_FIXED, sha1: "d6f6569e82190399429c4027a529caad958165f6" },
     Text { source: sources::LEASE_OF_BUCKET, sha1: "0ac224d85bb6bdaf45c349e21fb288e8492f2608" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "18e9e855d0ca25ea75f27a4d766fa614d9ddb9df" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "e8130f4c6e9512e2f3cfc4695986e09a4e64ef4f" },
     Text { source: "", sha1: "" },
 ];

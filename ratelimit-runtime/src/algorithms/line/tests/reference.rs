@@ -187,6 +187,7 @@ impl Reference {
             reset: until(end) + all.reset,
             lasts: until(end) + all.lasts,
             mark: Mark::NONE,
+            kind: if cost == 0 { all.kind } else { crate::request::OutcomeKind::Gated },
             ..all
         }
     }
