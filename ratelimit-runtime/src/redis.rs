@@ -40,6 +40,7 @@ mod secrets;
 mod stream;
 mod target;
 mod tls;
+mod written_pauses;
 
 use std::{sync::Arc, time::Duration};
 
@@ -66,6 +67,7 @@ use self::{
         ScriptCall, reset,
         turn::{self, Turn},
     },
+    written_pauses::WrittenPauses,
 };
 pub(crate) use self::{hash::RedisHash, options::HashContent};
 use crate::{
@@ -90,6 +92,7 @@ pub(crate) struct RedisBackend {
     leases: Arc<Leases>,
     outbox: Arc<Outbox>,
     permits: Arc<PermitRegistry>,
+    pauses: WrittenPauses,
 }
 
 impl RedisBackend {
@@ -122,6 +125,7 @@ impl RedisBackend {
         Self {
             leases: Leases::new(Arc::clone(&remote), deny_cache_ttl),
             permits: PermitRegistry::new(Arc::clone(&remote), Arc::clone(&outbox)),
+            pauses: WrittenPauses::default(),
             outbox,
             remote,
         }
@@ -215,6 +219,10 @@ impl RedisBackend {
         let sent = self.remote.clock().surely_past();
         match self.remote.client.decide(key, request, permit, deadline).await {
             Ok(outcome) => {
+                let trip = RoundTrip { sent, answered: self.remote.clock().now() };
+                if self.pauses.are_ended_by(key, request, outcome, trip) {
+                    self.remote.fallback.reset(key.as_key_ref());
+                }
                 // Without a free permit nothing is known of the windows, and a permit is free at any time. A call
                 // that a look's refusal answered would be no offence.
                 if !outcome.is_busy()
@@ -222,7 +230,6 @@ impl RedisBackend {
                     && !request.policy.tiers().is_empty()
                     && outcome.turn() == Micros::ZERO
                 {
-                    let trip = RoundTrip { sent, answered: self.remote.clock().now() };
                     self.remote.deny_cache.insert(key.as_key_ref(), request, outcome, trip);
                 }
                 Ok(outcome)
@@ -309,6 +316,7 @@ impl RedisBackend {
         length: Micros,
         ends: Option<Timestamp>,
     ) -> Result<bool, UnavailableReason> {
+        let sent = self.remote.clock().surely_past();
         let command = |attempt| turn::pause_command(key, policy, length, ends, attempt);
         let pause = self.remote.ask(key.as_bytes(), command);
         let paused =
@@ -317,8 +325,14 @@ impl RedisBackend {
             // Redis may be away later, during the pause.
             let _ = self.remote.fallback.pause(key.as_key_ref(), policy, length, None);
         }
-        if let Err(reason) = paused {
-            telemetry::pause_is_local(policy.name(), reason);
+        match paused {
+            Ok(true) => self.pauses.add(key, self.remote.clock().now(), sent + length),
+            Ok(false) => {}
+            Err(reason) => {
+                // No answer of Redis ends a pause that it does not know.
+                self.pauses.forget(key);
+                telemetry::pause_is_local(policy.name(), reason);
+            }
         }
         paused
     }
@@ -326,6 +340,7 @@ impl RedisBackend {
     /// Deletes the caller's counts and block under a policy, here and on Redis.
     pub(crate) async fn reset(&self, key: &Key, policy: &Policy) -> Result<(), UnavailableReason> {
         self.remote.fallback.reset(key.as_key_ref());
+        self.pauses.forget(key);
         self.leases.invalidate(key.as_key_ref());
         let reset = reset(key, policy.has_block());
         let reset = self.remote.run(key.as_bytes(), &reset);
