@@ -7,7 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Layer, OverrideError, OverrideSource, Overrides, layer::ALL_LIMITS};
+use super::{Layer, OverrideError, OverrideSource, Overrides, layer::ALL_LIMITS, validate::misfit};
 use crate::{
     error::{OneLine, UnavailableReason},
     policy::Policy,
@@ -164,6 +164,9 @@ impl Overrides {
         for source in OverrideSource::ALL {
             let layer = snapshot.layer(source);
             problems.extend(unknown(source, named(layer), nearest));
+            // The limit was checked after its override was read.
+            let misfits = layer.iter().filter_map(|(limit, _, what)| misfit(limit, what));
+            problems.extend(misfits.map(|error| OverrideProblem::Rejected { source, error }));
         }
         #[cfg(feature = "overrides")]
         if let Some(hashes) = &self.shared.hashes {
