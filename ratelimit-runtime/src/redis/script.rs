@@ -76,17 +76,17 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["95b50fa24091899f2bf88cb72ecdc3bf0ba54259", "9842d06655f96cf6b0a6c663782607d726210635"],
+        ["aa7a28c1e5606d3d207245c7316391fd690f89ac", "1190c1c520b624fadc81cda287c5039da3c846e4"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["bb92b2e6771ee4619bd8bb7b91235c7101c43119", "60f59014e5ad6fc7e01a74e9751715b55846d1b8"],
+        ["73738f89dcad065f978282f4ea76c90074e77f68", "acdcd5e59b26d27c59a0edfb23c83474040ebd49"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["6ce55b9dae11f692d9fde279bf0311d2bd047682", "5647ebe70e9247a444ddfec5b772605641fa1a8a"],
+        ["db5a57d747165a1cb370ef221d9152b40591da24", "745b7fcf6870d1b1f3f390f15a412a27ec092047"],
         push_bucket,
     ),
     Script::new(
@@ -96,7 +96,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["bbec8b01ac369419437a28c1ec1d94892de58526", "a3b0f7434e9f4cce99564da81443fdd331fed8e3"],
+        ["502e5e0b0aee90dfd9c400c008a17f93e91d1187", "bd4be742926d2f8b3e7603ca46c292c8a5656839"],
         push_calendar_window,
     ),
 ];
