@@ -296,7 +296,11 @@ impl Limiter {
     /// | `sliding_window`, of single units | the same | an error |
     /// | `sliding_counter` | subtracted from the window of the call, if it is the present or the previous one | added to the present window |
     /// | `fixed_window` | subtracted from the windows of the call that are still open | added to the present window, or opens one |
+    /// | `calendar_window` | subtracted from the window of the call, if it is not over | added to the present window |
     /// | `token_bucket` | returned, at most until the bucket is full | taken below zero, by at most one full bucket |
+    ///
+    /// If an override, a plan or a deploy has changed the numbers since the call, its units come back all the
+    /// same: under the old numbers, and under the new ones as far as they have taken them over.
     ///
     /// # Errors
     ///

@@ -209,8 +209,8 @@ impl Overrides {
     ///
     /// # Errors
     ///
-    /// [`OverrideError`] if the policy of a callsite of this name would break a rule. The earlier
-    /// override stays in effect.
+    /// [`OverrideError`] if the policy of a callsite of this name would break a rule, or one that was checked by
+    /// hand is a `calendar_window` of another period. The earlier override stays in effect.
     pub fn set(&self, name: &str, what: Override) -> Result<(), OverrideError> {
         let what = self.validated(name, None, what)?;
         self.change(self.own_source(), |layer| {

@@ -41,6 +41,7 @@ mod secrets;
 mod stream;
 mod target;
 mod tls;
+mod written_pauses;
 
 use std::{sync::Arc, time::Duration};
 
@@ -67,6 +68,7 @@ use self::{
         ScriptCall, reset,
         turn::{self, Turn},
     },
+    written_pauses::WrittenPauses,
 };
 #[cfg(feature = "overrides")]
 pub(crate) use self::{hash::RedisHash, options::HashContent};
@@ -93,6 +95,7 @@ pub(crate) struct RedisBackend {
     leases: Arc<Leases>,
     outbox: Arc<Outbox>,
     permits: Arc<PermitRegistry>,
+    pauses: WrittenPauses,
 }
 
 impl RedisBackend {
@@ -125,6 +128,7 @@ impl RedisBackend {
         Self {
             leases: Leases::new(Arc::clone(&remote), deny_cache_ttl),
             permits: PermitRegistry::new(Arc::clone(&remote), Arc::clone(&outbox)),
+            pauses: WrittenPauses::default(),
             outbox,
             remote,
         }
@@ -218,6 +222,10 @@ impl RedisBackend {
         let sent = self.remote.clock().surely_past();
         match self.remote.client.decide(key, request, permit, deadline).await {
             Ok(outcome) => {
+                let trip = RoundTrip { sent, answered: self.remote.clock().now() };
+                if self.pauses.are_ended_by(key, request, outcome, trip) {
+                    self.remote.fallback.reset(key.as_key_ref());
+                }
                 // Without a free permit nothing is known of the windows, and a permit is free at any time. A call
                 // that a look's refusal answered would be no offence.
                 if !outcome.is_busy()
@@ -225,7 +233,6 @@ impl RedisBackend {
                     && !request.policy.tiers().is_empty()
                     && outcome.turn() == Micros::ZERO
                 {
-                    let trip = RoundTrip { sent, answered: self.remote.clock().now() };
                     self.remote.deny_cache.insert(key.as_key_ref(), request, outcome, trip);
                 }
                 Ok(outcome)
@@ -312,6 +319,7 @@ impl RedisBackend {
         length: Micros,
         ends: Option<Timestamp>,
     ) -> Result<bool, UnavailableReason> {
+        let sent = self.remote.clock().surely_past();
         let command = |attempt| turn::pause_command(key, policy, length, ends, attempt);
         let pause = self.remote.ask(key.as_bytes(), command);
         let paused =
@@ -320,8 +328,14 @@ impl RedisBackend {
             // Redis may be away later, during the pause.
             let _ = self.remote.fallback.pause(key.as_key_ref(), policy, length, None);
         }
-        if let Err(reason) = paused {
-            telemetry::pause_is_local(policy.name(), reason);
+        match paused {
+            Ok(true) => self.pauses.add(key, self.remote.clock().now(), sent + length),
+            Ok(false) => {}
+            Err(reason) => {
+                // No answer of Redis ends a pause that it does not know.
+                self.pauses.forget(key);
+                telemetry::pause_is_local(policy.name(), reason);
+            }
         }
         paused
     }
@@ -329,6 +343,7 @@ impl RedisBackend {
     /// Deletes the counts and the block of a key's caller, here and on Redis.
     pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
         self.remote.fallback.reset(key.as_key_ref());
+        self.pauses.forget(key);
         self.leases.invalidate(key.as_key_ref());
         let reset = reset(key);
         let reset = self.remote.run(key.as_bytes(), &reset);

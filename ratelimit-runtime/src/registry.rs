@@ -63,6 +63,13 @@ pub fn policies() -> Vec<RegisteredPolicy> {
     policies
 }
 
+/// Returns the windows of the calendar of this name that this process has checked by hand.
+pub(crate) fn calendar_window_by_hand(name: &str) -> Option<Policy> {
+    by_hand::policies()
+        .into_iter()
+        .find(|it| it.is_calendar() && [it.name(), it.shown_name().text()].contains(&name))
+}
+
 /// Returns the policies that this process has checked by hand or in a layer, the first one of each name, sorted by name.
 ///
 /// ```

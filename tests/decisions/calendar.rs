@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use harness::{Clock, RedisServer, uncached};
+use harness::{Clock, RedisServer, uncached, until};
 use jiff::{ToSpan, ZonedDateTime};
 use ratelimit_runtime::{
-    CalendarUnit, Limiter, Override, Policy, RateLimitError, Recorded, Replay, rate_limit, testing,
+    CalendarUnit, Limiter, Override, OverrideProblem, Policy, RateLimitError, Recorded, Replay,
+    rate_limit, testing,
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -156,6 +157,50 @@ async fn an_override_changes_the_threshold_alone() {
     for wrong in [Override::new().period(DAY), Override::new().tier(7 * DAY, 3)] {
         assert!(wrong.preview(&MONTHLY).is_err(), "{wrong:?}");
     }
+}
+
+#[tokio::test]
+async fn another_period_is_an_error_that_names_it_in_every_source() {
+    const BY_HAND: Policy = Policy::calendar_window("by-hand", CalendarUnit::Day, 10);
+    let (server, limiter) = (RedisServer::start(), Limiter::in_memory());
+    let on_redis = server.limiter().await;
+    let text = "`period` does not go with a `calendar_window`";
+    let weekly = Override::new().period(7 * DAY);
+    // Nothing is known of it before its first check.
+    limiter.overrides().set("by-hand", weekly.clone()).unwrap();
+    limiter.check(&BY_HAND, "alice").await.unwrap();
+    let problems = limiter.overrides().problems();
+    let [OverrideProblem::Rejected { error, .. }] = &problems[..] else { panic!("{problems:?}") };
+    assert!(error.to_string().contains(text), "{error}");
+    limiter.overrides().remove("by-hand");
+    assert!(limiter.overrides().problems().is_empty());
+
+    let tiers = Override::new().tier(3_600 * DAY / 86_400, 3);
+    for what in [weekly.clone(), tiers, weekly.clone().threshold(3)] {
+        let overrides = limiter.overrides();
+        for wrong in [
+            overrides.set("by-hand", what.clone()),
+            overrides.set_for("by-hand", "alice", what.clone()),
+            overrides.set("by-hand", Override::new().candidate(what.clone())),
+        ] {
+            assert!(wrong.unwrap_err().to_string().contains(text), "{what:?}");
+        }
+    }
+    assert_eq!(limiter.overrides().list().len(), 0);
+    limiter.overrides().set("by-hand", Override::new().threshold(20)).unwrap();
+
+    // The hash keeps the field, and it changes nothing.
+    let () = server.command(r#"HSET ratelimit:overrides by-hand {"period":604800}"#);
+    let rejected = until("the field", async || {
+        let problems = on_redis.overrides().problems();
+        problems.into_iter().find_map(|it| match it {
+            OverrideProblem::Rejected { error, .. } => Some(error.to_string()),
+            _ => None,
+        })
+    });
+    let rejected = rejected.await;
+    assert!(rejected.contains("by-hand") && rejected.contains(text), "{rejected}");
+    assert_eq!(on_redis.check(&BY_HAND, "alice").await.unwrap().threshold(), 10);
 }
 
 #[rate_limit(

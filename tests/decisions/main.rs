@@ -5,6 +5,7 @@ mod algorithms;
 mod blocks;
 mod calendar;
 mod changes;
+mod charges;
 mod expiry;
 mod hostile_callers;
 mod in_flight;

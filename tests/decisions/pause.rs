@@ -7,7 +7,9 @@ use std::{
 };
 
 use harness::{RedisServer, exceeded, on_each_store, patient, uncached, until};
-use ratelimit_runtime::{Decision, Enforcement, Limiter, Override, Policy, RateLimitError};
+use ratelimit_runtime::{
+    DecidedBy, Decision, Enforcement, Limiter, Override, Policy, RateLimitError,
+};
 use tokio::{
     task::{JoinHandle, JoinSet},
     time::{Instant, advance, sleep},
@@ -185,6 +187,26 @@ async fn a_pause_that_redis_cannot_write_holds_for_calls_that_this_process_decid
     assert!(limiter.pause(&PACE, "all", MINUTE).await.is_err());
     let refused = exceeded(limiter.check(&PACE, "all").await);
     assert!(refused.retry_after() + 10 * SECOND > MINUTE);
+}
+
+#[tokio::test]
+async fn a_pause_that_another_process_has_reset_is_over_in_an_outage() {
+    let mut server = RedisServer::start();
+    let (limiter, other) = (server.limiter().await, server.limiter().await);
+    let refused = || async { exceeded(limiter.check(&PACE, "all").await).retry_after() };
+    for caller in ["all", "kept"] {
+        limiter.pause(&PACE, caller, MINUTE).await.unwrap();
+        exceeded(limiter.check(&PACE, caller).await);
+        // It takes nothing, and passes a pause.
+        limiter.peek(&PACE, caller).cost(0).await.unwrap();
+    }
+    assert!(refused().await + 10 * SECOND > MINUTE);
+    other.reset(&PACE, "all").await.unwrap();
+    until("the end of the refusal", async || limiter.check(&PACE, "all").await.ok()).await;
+    server.kill();
+    let decision = limiter.check(&PACE, "all").await.unwrap();
+    assert_eq!(decision.decided_by(), DecidedBy::Fallback);
+    exceeded(limiter.check(&PACE, "kept").await);
 }
 
 /// The other process pauses the key just before the turn, so that this one has not learnt of it.

@@ -340,6 +340,9 @@ impl Model {
         }
         if recorded {
             charge.life = state.record(rules, admitted, arrival, charge, self.by);
+            if let State::Buckets(kept) = &state {
+                charge.at = kept.charged(now);
+            }
         }
         let mut answer = answer(&state, rules, admitted, now, cost);
         if recorded && cost > 0 && matches!(state, State::Log(_) | State::Weighted(_)) {
@@ -352,7 +355,7 @@ impl Model {
         if rules.algorithm == Algorithm::TokenBucket {
             // The call's own tokens are certain to have been missing.
             let parts = u64::from(cost) * charge.tier.period;
-            charge.ends = now + parts.div_ceil(charge.tier.threshold.into());
+            charge.ends = charge.at + parts.div_ceil(charge.tier.threshold.into());
         }
         if record && (recorded || is_changed) {
             self.callers.insert(caller, state);

@@ -92,6 +92,29 @@ async fn each_kind_of_state_has_its_layout() {
     );
 }
 
+/// A count that was added to others knows what it has taken over.
+#[tokio::test]
+async fn counts_of_changed_numbers_have_their_layout() {
+    let server = RedisServer::start();
+    let limiter = patient(&server.url()).await;
+    for make in [Policy::sliding_counter, Policy::fixed_window, Policy::token_bucket] {
+        for period in [DAY * 30, DAY * 15] {
+            limiter.check(&make("p", period, 4), "alice").await.unwrap();
+        }
+    }
+    assert_eq!(
+        contents(&server),
+        golden(&[
+            ("fixed_window:p/alice", "wT T # 0 T 2 # 0 T 2"),
+            ("sliding_counter:p/alice", "cT T -# T 0 2 T # 0 0 2"),
+            (
+                "token_bucket:p/alice",
+                "bT T -324000000000 1 # T 648000000000 324000000000 0 0 648000000000 1 # 0 #"
+            ),
+        ])
+    );
+}
+
 #[tokio::test]
 async fn state_beside_a_key_has_its_layout() {
     let server = RedisServer::start();

@@ -3,8 +3,8 @@
 -- Tier           nominal length of the unit, in microseconds; threshold; and four boundaries: the starts of
 --                the previous window, of the present one and of the next, and the end of that, by the
 --                clock of the client
--- Count          nominal length; since when it is counted (0: from the beginning); the start and the end of its
---                window, and the units in it
+-- Count          nominal length; since when it has the units of all charges (0: from the start of its window), if
+--                it has taken over those of another one; that start, the end, and the units in it
 --
 -- Rule: a call is admitted if and only if the units in the window of the server's time plus the call's cost
 -- are at most the threshold. Refused calls are never recorded. Under another zone the last window goes on.
@@ -15,14 +15,14 @@ local KIND, PATTERN, LETTER, NUMBERS, ARGUMENTS = 'calendar window', '^m[%d ]+$'
 local COUNTS_REFUSED = false
 
 local function decode(numbers, i)
-  return {
-    period = numbers[i], since = numbers[i + 1], start = numbers[i + 2], over = numbers[i + 3],
-    count = numbers[i + 4],
-  }
+  local since, start = numbers[i + 1], numbers[i + 2]
+  since = since > 0 and since or start
+  return { period = numbers[i], since = since, start = start, over = numbers[i + 3], count = numbers[i + 4] }, i + 5
 end
 
 local function encode(it)
-  return string.format('%.0f %.0f %.0f %.0f %.0f', it.period, it.since, it.start, it.over, it.count)
+  local since = it.since == it.start and 0 or it.since
+  return string.format('%.0f %.0f %.0f %.0f %.0f', it.period, since, it.start, it.over, it.count)
 end
 
 -- Returns the window at now, of those that the tier from the i-th argument on names.
@@ -38,7 +38,7 @@ end
 
 local function new_count(ARGV, i, now)
   local start, over = window_at(ARGV, i, now)
-  return { period = tonumber(ARGV[i]), since = 0, start = start, over = over, count = 0 }
+  return { period = tonumber(ARGV[i]), since = start, start = start, over = over, count = 0 }
 end
 
 local function is_same(it, other)
@@ -48,7 +48,9 @@ end
 -- Takes over the count of the fullest window that is not over.
 local function carry(it, others)
   for _, other in ipairs(others) do
-    it.count = math.max(it.count, other.count)
+    if other.count > it.count then
+      it.count, it.since = other.count, other.since
+    end
   end
 end
 
@@ -65,7 +67,7 @@ local function advance(it, _, now, ARGV, first)
     it.count = 0
   end
   if it.count == 0 or is_ahead then
-    it.start, it.over = start, over
+    it.start, it.since, it.over = start, start, over
   end
   return is_ahead
 end

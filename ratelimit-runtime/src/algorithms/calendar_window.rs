@@ -1,6 +1,9 @@
 //! The window of the calendar in plain Rust: the same rule as `calendar_window.lua`.
 
-use super::{per_tier::Count, window_units::window_units};
+use super::{
+    per_tier::{Count, GivenBack},
+    window_units::window_units,
+};
 use crate::{
     policy::{Policy, Tier},
     time::{Micros, Timestamp},
@@ -14,8 +17,8 @@ use crate::{
 pub(crate) struct DatedWindow {
     /// The nominal length of the unit.
     period: Micros,
-    /// The time from which the window counts units; 0 if it has counted since the state's first
-    /// call.
+    /// The time from which on it has the units of all charges: its start, or that of another window of which
+    /// it has taken over the units.
     since: Timestamp,
     start: Timestamp,
     /// The length, which is whole seconds in every zone.
@@ -55,8 +58,8 @@ impl Count for DatedWindow {
 
     fn unpack(packed: PackedDates) -> Option<(Timestamp, Self)> {
         let PackedDates { days, written, start, seconds, units } = packed;
-        let (period, since) = (Micros::new(u64::from(days) * DAY), Timestamp::default());
-        (days > 0).then_some((written, Self { period, since, start, seconds, units }))
+        let period = Micros::new(u64::from(days) * DAY);
+        (days > 0).then_some((written, Self { period, since: start, start, seconds, units }))
     }
 
     fn pack(self, written: Timestamp) -> PackedDates {
@@ -67,7 +70,7 @@ impl Count for DatedWindow {
 
     fn new(_: &Policy, tier: Tier, _: Timestamp) -> Self {
         let (start, seconds) = tier.dates();
-        Self { period: tier.micros(), since: Timestamp::default(), start, seconds, units: 0 }
+        Self { period: tier.micros(), since: start, start, seconds, units: 0 }
     }
 
     fn is_same(&self, other: &Self) -> bool {
@@ -77,7 +80,9 @@ impl Count for DatedWindow {
     /// Returns the window with the units of the fullest other one that is not over.
     fn carried(self, others: &[Self], _: Timestamp, now: Timestamp) -> Self {
         let open = others.iter().filter(|window| !window.is_over(now));
-        Self { since: now, units: open.map(|it| it.units).max().unwrap_or(0), ..self }
+        // Of equal ones the first.
+        let fullest = open.rev().max_by_key(|window| window.units);
+        fullest.map_or(self, |it| Self { since: it.since, units: it.units, ..self })
     }
 
     /// Empties a window that is over.
@@ -96,7 +101,7 @@ impl Count for DatedWindow {
             self.units = 0;
         }
         if self.units == 0 || self.start > now {
-            (self.start, self.seconds) = (start, seconds);
+            *self = Self { since: start, start, seconds, ..*self };
         }
     }
 

@@ -1,7 +1,7 @@
 //! The fixed window in plain Rust: the same rule as `fixed_window.lua`.
 
 use super::{
-    per_tier::{Count, OneTier},
+    per_tier::{Count, GivenBack, OneTier},
     window_units::window_units,
 };
 use crate::{
@@ -17,8 +17,8 @@ use crate::{
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct Window {
     period: Micros,
-    /// The time from which the window counts units; 0 if it has counted since the state's first
-    /// call.
+    /// The time from which on it has the units of all charges: its start, or an earlier time if it has taken
+    /// over those of another window.
     since: Timestamp,
     start: Timestamp,
     units: u32,
@@ -71,7 +71,7 @@ impl Count for Window {
     #[inline]
     fn unpack(packed: PackedWindow) -> Option<(Timestamp, Self)> {
         let PackedWindow { period, written, start, units } = packed;
-        let window = Self { period, since: Timestamp::default(), start, units };
+        let window = Self { period, since: start, start, units };
         (period > Micros::ZERO).then_some((written, window))
     }
 
@@ -83,7 +83,7 @@ impl Count for Window {
 
     #[inline]
     fn new(_: &Policy, tier: Tier, now: Timestamp) -> Self {
-        Self { period: tier.micros(), since: Timestamp::default(), start: now, units: 0 }
+        Self { period: tier.micros(), since: now, start: now, units: 0 }
     }
 
     #[inline]
@@ -97,10 +97,10 @@ impl Count for Window {
         let is_open = |start: Timestamp| now < start + self.period;
         let open = others.iter().filter(|window| window.units > 0).filter_map(|window| {
             let start = if is_open(window.start) { window.start } else { written };
-            is_open(start).then_some((window.units, start))
+            is_open(start).then_some(Self { start, period: self.period, ..*window })
         });
-        let (units, start) = open.max().unwrap_or((0, now));
-        Self { since: now, start, units, ..self }
+        // Of equal ones the first.
+        open.rev().max_by_key(|window| (window.units, window.start)).unwrap_or(self)
     }
 
     /// Starts a new window if this one is over. One that lies in the future starts now.
@@ -108,8 +108,9 @@ impl Count for Window {
     fn advance(&mut self, _: Timestamp, now: Timestamp) -> bool {
         let is_ahead = self.start > now;
         self.start = self.start.min(now);
+        self.since = self.since.min(now);
         if self.units == 0 || now >= self.start + self.period {
-            (self.start, self.units) = (now, 0);
+            *self = Self { since: now, start: now, units: 0, ..*self };
         }
         is_ahead
     }

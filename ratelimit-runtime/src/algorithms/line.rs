@@ -273,7 +273,8 @@ impl TurnsAhead {
         self.turns.push_back(PromisedTurn { at: turn, units: cost, generation });
         self.tail = tail;
         self.promised = now;
-        Some(Outcome { more: ahead, lasts: ahead + taken.lasts, ..taken })
+        let mark = Mark { at: turn, ..taken.mark };
+        Some(Outcome { more: ahead, lasts: ahead + taken.lasts, mark, ..taken })
     }
 
     /// Refuses a call behind others, and records the refusal if its policy counts it.

@@ -9,6 +9,15 @@ local function numbers_of(stored)
   return numbers
 end
 
+-- Returns the counts of a state, each of which has so many of its numbers at least, and true if no number is left.
+local function counts_of(numbers, size, decode)
+  local counts, i = {}, 3
+  while i + size - 1 <= #numbers do
+    counts[#counts + 1], i = decode(numbers, i)
+  end
+  return counts, i > 3 and i == #numbers + 1
+end
+
 -- Whole quotients, exact up to 2^53; a plain division would round.
 local function divide(a, b)
   return (a - a % b) / b

@@ -8,7 +8,7 @@ use std::slice;
 use ratelimit_core::MAX_TIERS;
 use smallvec::SmallVec;
 
-pub(crate) use self::count::Count;
+pub(crate) use self::count::{Count, GivenBack};
 use super::{
     packed::{Generation, Header},
     summary::outcome_of,
@@ -222,6 +222,8 @@ impl<C: Count> Working<C> {
         let tiers = policy.tiers();
         let (own, others) = self.counts.split_at_mut(tiers.len());
         own.iter_mut().zip(tiers).for_each(|(count, tier)| count.date(tier, now));
+        // A charge of the microsecond in which a count was added is not one that it has taken over.
+        let at = own.iter().chain(&*others).map(C::since).fold(now, Timestamp::max);
         let kept = |tier: &Tier| C::kept(policy, tier);
         let needed = |tier: &Tier, units: u32| units.saturating_add(kept(tier));
         let has_room = |(count, tier): (&C, &Tier)| count.has_room(now, tier, needed(tier, cost));
@@ -230,13 +232,13 @@ impl<C: Count> Working<C> {
         if takes {
             let took = own.iter_mut().zip(tiers).map(|(count, tier)| count.take(tier, cost)).max();
             for count in &mut *others {
-                count.follow(took.unwrap_or_default());
+                count.follow(took.unwrap_or_default(), admitted.then_some(at));
             }
         }
         if takes || C::COUNTS_REFUSED {
             self.header.written = now;
         }
-        let mark = Mark { at: now, charged: self.header.generation.charged() };
+        let mark = Mark { at, charged: self.header.generation.charged() };
         let mut outcome = outcome_of(
             request,
             admitted,
@@ -317,8 +319,12 @@ fn change<C: Count>(
     let (mark, raised) = (settle.mark, settle.raised());
     let is_same = header.generation.charged() == mark.charged;
     if raised == 0 {
-        for count in counts.iter_mut().filter(|_| is_same) {
-            count.lower(header.written, settle.lowered(), mark.at, least);
+        if is_same {
+            lower(
+                header.written,
+                counts,
+                GivenBack { units: settle.lowered(), at: mark.at, least },
+            );
         }
         return is_same.then_some(Micros::ZERO);
     }
@@ -328,6 +334,21 @@ fn change<C: Count>(
     }
     raise(header, counts, now, raised);
     Some(lasts(counts, now))
+}
+
+/// Gives units of a charge back to every count that contains them. A count has taken over no more of an
+/// earlier charge than those that were there before.
+fn lower<C: Count>(written: Timestamp, counts: &mut [C], charge: GivenBack) {
+    let mut oldest_first: SmallVec<[&mut C; MAX_TIERS]> = counts.iter_mut().collect();
+    oldest_first.sort_by_key(|count| count.since());
+    let mut since = Timestamp::default();
+    let (mut limit, mut least) = (charge.units, charge.units);
+    for count in oldest_first {
+        if count.since() > since {
+            (since, limit) = (count.since(), least);
+        }
+        least = least.min(count.lower(written, charge, limit));
+    }
 }
 
 /// Adds units at this time, whatever room there is.

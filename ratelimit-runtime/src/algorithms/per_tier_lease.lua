@@ -53,11 +53,11 @@ end
 if state ~= stored then
   write(key, state, lasts)
 end
-local allowed, numbers = 0, numbers_of(state)
+local allowed = 0
 if units > 0 then
   allowed = length
-  for i = 3, ends_in and #numbers or 0, NUMBERS do
-    allowed = math.min(allowed, ends_in(decode(numbers, i), now))
+  for _, it in ipairs(ends_in and counts_of(numbers_of(state), NUMBERS, decode) or {}) do
+    allowed = math.min(allowed, ends_in(it, now))
   end
 end
 record(lease, now, units, now + allowed)

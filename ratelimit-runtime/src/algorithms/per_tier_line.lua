@@ -314,7 +314,7 @@ if can_wait and state then
       end
       tail, last, promised, number = its_state, turn, now, number + 1
       write_line(its_lasts, string.format('%.0f:%.0f:%.0f', cost, number, its_reply[8]), turn)
-      its_reply[6] = turn - now
+      its_reply[6], its_reply[7] = turn - now, turn
       return named(its_reply)
     end
   end

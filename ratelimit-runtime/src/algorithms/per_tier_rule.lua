@@ -23,15 +23,16 @@
 -- table as a parameter, they take 5 % more of the server at a threshold of 100.
 --
 -- KIND, PATTERN, LETTER       the kind of a state in an error, the pattern of its text, and the first letter
--- NUMBERS, ARGUMENTS          how many numbers a count has in the text, and a tier among the arguments
+-- NUMBERS, ARGUMENTS          how many numbers a count has in the text at least, and a tier among the arguments
 -- COUNTS_REFUSED              true if refused calls are counted where their policy counts them; if not, a
 --                             refusal is no write either
--- decode(numbers, i)          -> the count from the i-th number on
+-- decode(numbers, i)          -> the count from the i-th number on, and the position of the next one
 -- encode(it)                  -> its numbers as text
 -- new_count(ARGV, i, now)     -> a count without units, for the tier from the i-th argument on
 -- is_same(it, other)          -> true if both count the same units
 -- carry(it, others, last, now)
---                             gives a new count the units that others, last written at `last`, have recorded
+--                             gives a new count the units that others, last written at `last`, have recorded, and
+--                             `since` when it has the units of all charges
 -- advance(it, last, now, ARGV, first)
 --                             moves a count to now -> true if the clock had stepped back behind it. The tiers are
 --                             the arguments from the first one on
@@ -43,10 +44,13 @@
 -- lasts_for(it, now)          -> microseconds until the count is as if it had never counted
 -- take(it, units)             takes units, or records those of a refused call -> how many these are in the
 --                             counts of other policies
--- follow(it, units)           takes units that a call under another policy has taken
+-- follow(it, units, charged)  takes units that a call under another policy has taken, which is a charge of a
+--                             microsecond if it was admitted
 -- raise(it, units)            takes units whatever room there is
--- lower(it, units, at, last, least)
---                             gives back units that were taken at a microsecond, if the count still has them
+-- lower(it, units, at, last, least, limit)
+--                             gives back units of a charge of a microsecond, as far as the count has them -> how
+--                             many it had, nil for all. It took over at most `limit` of an earlier charge than
+--                             its first
 
 local TAKE, SETTLE, LOWER, RAISE = '1', '2', 'lower', 'raise'
 
@@ -55,14 +59,11 @@ local OTHERS = 8
 
 local function rule(ARGV, stored, now, op, cost, count_rejected, taken_at, least, turns)
   local first, deciding, numbers = ARGV[1] == SETTLE and 9 or 7, tonumber(ARGV[6]), numbers_of(stored)
-  local is_whole = #numbers > 2 and #numbers % NUMBERS == 2
+  local saved, is_whole = counts_of(numbers, NUMBERS, decode)
   if stored and not (is_whole and string.find(stored, PATTERN)) then
     return redis.error_reply('WRONGTYPE the value is not a ' .. KIND)
   end
-  local birth, last, saved = numbers[1] or now, numbers[2] or now, {}
-  for i = 3, #numbers, NUMBERS do
-    saved[#saved + 1] = decode(numbers, i)
-  end
+  local birth, last = numbers[1] or now, numbers[2] or now
 
   local function text_of(at, counts)
     local words = { string.format('%s%.0f %.0f', LETTER, birth, at) }
@@ -72,9 +73,15 @@ local function rule(ARGV, stored, now, op, cost, count_rejected, taken_at, least
     return table.concat(words, ' ')
   end
 
+  -- A count has taken over no more of an earlier charge than those that were there before.
   if op == LOWER then
-    for _, it in ipairs(saved) do
-      lower(it, cost, taken_at, last, least or 0)
+    local oldest_first, since, limit, fewest = { unpack(saved) }, 0, cost, cost
+    table.sort(oldest_first, function(a, b) return a.since < b.since end)
+    for _, it in ipairs(oldest_first) do
+      if it.since > since then
+        since, limit = it.since, fewest
+      end
+      fewest = math.min(fewest, lower(it, cost, taken_at, last, least or 0, limit) or cost)
     end
     return nil, text_of(last, saved)
   end
@@ -117,7 +124,6 @@ local function rule(ARGV, stored, now, op, cost, count_rejected, taken_at, least
     end
     is_new = true
     if #saved > 0 then
-      new.since = now
       carry(new, saved, last, now)
     end
     counts[#counts + 1] = new
@@ -171,20 +177,24 @@ local function rule(ARGV, stored, now, op, cost, count_rejected, taken_at, least
     end
   end
 
-  local text, lasts
+  local charged, text, lasts = now, nil, nil
   if op == TAKE and (takes or is_ahead or is_new) then
     for _, it in ipairs(saved) do
       if not it.is_added and #counts < deciding + OTHERS then
         counts[#counts + 1] = it
       end
     end
+    -- A charge of the microsecond in which a count was added is not one that it has taken over.
+    for _, it in ipairs(counts) do
+      charged = math.max(charged, it.since)
+    end
     lasts = reset
     for i = deciding + 1, #counts do
-      follow(counts[i], taken)
+      follow(counts[i], taken, admitted and charged)
       lasts = math.max(lasts, lasts_for(counts[i], now))
     end
     text = text_of((takes or COUNTS_REFUSED) and now or last, counts)
   end
-  return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }, text, lasts, is_new
+  return { admitted and 1 or 0, tier, remaining, wait, reset, more, charged, birth }, text, lasts, is_new
 end
 

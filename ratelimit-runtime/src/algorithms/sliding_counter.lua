@@ -2,8 +2,10 @@
 --
 -- Tier           period, in microseconds, threshold, and tick, the fewest microseconds with which
 --                threshold * (period in ticks) is at most 2^53
--- Count          period; since when it is counted (0: from the beginning); the units of the window
---                before the one in which the state was last written, and the units of that one
+-- Count          period; 0; the units of the window before the one in which the state was last written, and the
+--                units of that one. One that has taken over those of other counts has -1 * period; since
+--                when both windows together have the units of all charges (0: from the start of the
+--                earlier one); the units; and since when the later one has them (0: from its start)
 --
 -- Rule: a call is admitted if and only if for every tier previous * (time left in the current
 -- window) / period + current + cost is at most the threshold. All products are exact.
@@ -11,47 +13,72 @@
 -- Invariant: `current` is at least the units recorded in its window, and `previous` + `current` at least
 -- those in both windows, as far back as the state goes.
 
-local KIND, PATTERN, LETTER, NUMBERS, ARGUMENTS = 'sliding counter', '^c[%d ]+$', 'c', 4, 3
+local KIND, PATTERN, LETTER, NUMBERS, ARGUMENTS = 'sliding counter', '^c[%d%- ]+$', 'c', 4, 3
 local COUNTS_REFUSED = true
 
 local function decode(numbers, i)
-  return { period = numbers[i], since = numbers[i + 1], previous = numbers[i + 2], current = numbers[i + 3] }
+  local period, since, current_since, after = numbers[i], numbers[i + 1], 0, i + 4
+  if period < 0 then
+    period, current_since, after = -period, numbers[i + 4], i + 5
+  end
+  local previous, current = numbers[i + 2], numbers[i + 3]
+  return { period = period, since = since, current_since = current_since, previous = previous, current = current },
+    after
 end
 
 local function encode(it)
-  return string.format('%.0f %.0f %.0f %.0f', it.period, it.since, it.previous, it.current)
+  local previous, current, since = it.previous, it.current, it.current_since
+  if it.since == 0 and since == 0 then
+    return string.format('%.0f 0 %.0f %.0f', it.period, previous, current)
+  end
+  return string.format('%.0f %.0f %.0f %.0f %.0f', -it.period, it.since, previous, current, since)
 end
 
 local function new_count(ARGV, i)
-  return { period = tonumber(ARGV[i]), since = 0, previous = 0, current = 0 }
+  return { period = tonumber(ARGV[i]), since = 0, current_since = 0, previous = 0, current = 0 }
 end
 
 local function is_same(it, other)
   return it.period == other.period
 end
 
--- Returns an upper bound of the units that counters recorded from `at` on, as far back as the state goes.
+-- Returns since when both windows have the units of all charges, and since when the later one has them, if that
+-- starts at a microsecond.
+local function complete_since(it, start)
+  local both, current = it.since, it.current_since
+  return both > 0 and both or start - it.period, current > 0 and current or start
+end
+
+-- Returns an upper bound of the units that counters recorded from `at` on, as far back as the state goes, and since
+-- when it has the units of all charges. Of equal ones the first.
 local function recorded_since(at, counters, last, now)
   if last < at then
-    return 0
+    return 0, at
   end
-  local least, most
+  local least, since, most, most_since
   for _, it in ipairs(counters) do
     local start = now - now % it.period
-    local both = it.previous + it.current
-    most = math.max(most or 0, both)
-    if start - it.period <= at then
-      least = math.min(least or both, start <= at and it.current or both)
+    local units, both_since, current_since = it.previous + it.current, nil, nil
+    both_since, current_since = complete_since(it, start)
+    if not most or units > most then
+      most, most_since = units, both_since
+    end
+    if start <= at then
+      units, both_since = it.current, current_since
+    end
+    if start - it.period <= at and (not least or units < least) then
+      least, since = units, both_since
     end
   end
-  return least or most
+  return least or most, since or most_since
 end
 
 -- Takes over the units that the others have recorded.
 local function carry(it, others, last, now)
-  local start = now - now % it.period
-  it.current = recorded_since(start, others, last, now)
-  it.previous = math.max(recorded_since(start - it.period, others, last, now) - it.current, 0)
+  local start, both = now - now % it.period, nil
+  it.current, it.current_since = recorded_since(start, others, last, now)
+  both, it.since = recorded_since(start - it.period, others, last, now)
+  it.previous = math.max(both - it.current, 0)
 end
 
 -- After a clock has stepped back, a window may lie in the future: it is moved to now.
@@ -59,6 +86,7 @@ local function advance(it, last, now)
   local passed = divide(now, it.period) - divide(last, it.period)
   if passed > 0 then
     it.previous, it.current = passed == 1 and it.current or 0, 0
+    it.since, it.current_since = passed == 1 and it.current_since or 0, 0
   end
   return passed < 0
 end
@@ -127,12 +155,15 @@ end
 
 local follow = raise
 
--- Only the window that counted the units.
 local function lower(it, units, at, last)
-  local start, counted = last - last % it.period, at - at % it.period
-  if it.since <= at and counted == start then
+  local start = last - last % it.period
+  local both, current = complete_since(it, start)
+  if at < both or at >= start + it.period then
+    return
+  end
+  if at >= current then
     it.current = math.max(it.current - units, 0)
-  elseif it.since <= at and counted + it.period == start then
+  else
     it.previous = math.max(it.previous - units, 0)
   end
 end

@@ -2,7 +2,7 @@
 
 use ratelimit_core::rules::MAX_EXACT_INTEGER;
 
-use super::per_tier::{Count, OneTier};
+use super::per_tier::{Count, GivenBack, OneTier};
 use crate::{
     policy::{Policy, Tier},
     request::{Mark, PlainOutcome},
@@ -19,9 +19,11 @@ use crate::{
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct Counter {
     period: Micros,
-    /// The time from which the windows count units; 0 if they have counted since the state's first
-    /// call.
+    /// The time from which on both windows together have the units of all charges, if that is not the start
+    /// of the earlier one: they have taken over those of other counters. 0 if it is.
     since: Timestamp,
+    /// The same of the later window alone.
+    current_since: Timestamp,
     previous: u32,
     current: u32,
 }
@@ -87,7 +89,7 @@ impl OneTier<Counter> {
             let previous = if start - period <= latest { current } else { 0 };
             (start, previous, 0)
         };
-        let counter = Counter { period, since: Timestamp::default(), previous, current };
+        let counter = Counter { previous, current, ..Counter::empty(period) };
         let ends = start + period - now;
         let position = || Position::new(counter, ends, *tier);
         // Without units in the window before, there is nothing to weigh.
@@ -117,8 +119,8 @@ impl Count for Counter {
     #[inline]
     fn unpack(packed: PackedCounter) -> Option<(Timestamp, Self)> {
         let PackedCounter { previous, current, .. } = packed;
-        let (period, since) = (packed.period(), Timestamp::default());
-        let counter = Self { period, since, previous, current };
+        let period = packed.period();
+        let counter = Self { previous, current, ..Self::empty(period) };
         (period > Micros::ZERO).then_some((packed.written(), counter))
     }
 
@@ -129,7 +131,7 @@ impl Count for Counter {
 
     #[inline]
     fn new(_: &Policy, tier: Tier, _: Timestamp) -> Self {
-        Self { period: tier.micros(), since: Timestamp::default(), previous: 0, current: 0 }
+        Self::empty(tier.micros())
     }
 
     #[inline]
@@ -139,22 +141,26 @@ impl Count for Counter {
 
     fn carried(self, others: &[Self], written: Timestamp, now: Timestamp) -> Self {
         let start = now.window_start(self.period);
-        let current = recorded_since(start, others, written, now);
-        let both = recorded_since(start - self.period, others, written, now);
-        let previous = both.saturating_sub(current);
+        let (current, current_since) = recorded_since(start, others, written, now);
+        let (both, since) = recorded_since(start - self.period, others, written, now);
         let units = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        Self { since: now, previous: units(previous), current: units(current), ..self }
+        let previous = units(both.saturating_sub(current));
+        Self { since, current_since, previous, current: units(current), ..self }
     }
 
     /// Moves the two windows to `now`, also back from the future.
     #[inline]
     fn advance(&mut self, written: Timestamp, now: Timestamp) -> bool {
-        let [now, written] = [now, written].map(|at| at.window_start(self.period));
-        (self.previous, self.current) = match now - written {
-            Micros::ZERO => (self.previous, self.current),
-            passed if passed <= self.period => (self.current, 0),
-            _ => (0, 0),
-        };
+        let Self { period, current, current_since, .. } = *self;
+        let [now, written] = [now, written].map(|at| at.window_start(period));
+        match now - written {
+            Micros::ZERO => {}
+            passed if passed <= period => {
+                let since = current_since;
+                *self = Self { since, previous: current, ..Self::empty(period) };
+            }
+            _ => *self = Self::empty(period),
+        }
         written > now
     }
 
@@ -180,16 +186,15 @@ impl Count for Counter {
         self.current - before
     }
 
-    fn lower(&mut self, written: Timestamp, units: u32, at: Timestamp, _: u32) {
-        if self.since > at {
-            return;
+    fn lower(&mut self, written: Timestamp, charge: GivenBack, _: u32) -> u32 {
+        let GivenBack { units, at, .. } = charge;
+        let start = written.window_start(self.period);
+        if self.both_since(start) <= at && at < start + self.period {
+            let is_current = self.current_since(start) <= at;
+            let window = if is_current { &mut self.current } else { &mut self.previous };
+            *window = window.saturating_sub(units);
         }
-        let [charged, latest] = [at, written].map(|at| at.window_start(self.period));
-        if charged == latest {
-            self.current = self.current.saturating_sub(units);
-        } else if charged + self.period == latest {
-            self.previous = self.previous.saturating_sub(units);
-        }
+        units
     }
 
     fn raise(&mut self, units: u32) {
@@ -202,6 +207,23 @@ impl Count for Counter {
 }
 
 impl Counter {
+    #[inline]
+    fn empty(period: Micros) -> Self {
+        let [since, current_since] = [Timestamp::default(); 2];
+        Self { period, since, current_since, previous: 0, current: 0 }
+    }
+
+    /// Returns the time from which on both windows have the units of all charges, if the later one starts at
+    /// this time.
+    fn both_since(&self, start: Timestamp) -> Timestamp {
+        Some(self.since).filter(|since| since.get() > 0).unwrap_or(start - self.period)
+    }
+
+    /// Returns the time from which on the later window has them, if it starts at this time.
+    fn current_since(&self, start: Timestamp) -> Timestamp {
+        Some(self.current_since).filter(|since| since.get() > 0).unwrap_or(start)
+    }
+
     /// Returns the time until the later window ends.
     #[inline]
     fn ends(&self, now: Timestamp) -> Micros {
@@ -301,18 +323,28 @@ impl Position {
     }
 }
 
-/// Returns an upper bound of the units that the counters recorded from `at` on.
-fn recorded_since(at: Timestamp, counters: &[Counter], written: Timestamp, now: Timestamp) -> u64 {
+/// Returns an upper bound of the units that the counters recorded from `at` on, and the time from which on it has
+/// the units of all charges. Of equal ones the first.
+fn recorded_since(
+    at: Timestamp,
+    counters: &[Counter],
+    written: Timestamp,
+    now: Timestamp,
+) -> (u64, Timestamp) {
     if written < at {
-        return 0;
+        return (0, at);
     }
-    let both = |counter: &Counter| u64::from(counter.previous) + u64::from(counter.current);
+    let both = |counter: &Counter| {
+        let units = u64::from(counter.previous) + u64::from(counter.current);
+        (units, counter.both_since(now.window_start(counter.period)))
+    };
     let known = counters.iter().filter_map(|counter| match now.window_start(counter.period) {
-        start if start <= at => Some(counter.current.into()),
+        start if start <= at => Some((counter.current.into(), counter.current_since(start))),
         start if start - counter.period <= at => Some(both(counter)),
         _ => None,
     });
-    known.min().or_else(|| counters.iter().map(both).max()).unwrap_or(0)
+    let least = known.min_by_key(|(units, _)| *units);
+    least.or_else(|| counters.iter().rev().map(both).max_by_key(|it| it.0)).unwrap_or((0, at))
 }
 
 #[cfg(test)]

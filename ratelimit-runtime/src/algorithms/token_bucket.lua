@@ -2,31 +2,44 @@
 --
 -- Tier           whole numbers below 2^53: parts of one token, parts that each microsecond refills,
 --                parts of a full bucket; tokens that calls leave, which stay in the bucket
--- Count          the numbers of the tier; since when tokens are taken from the bucket (0: from the
---                beginning); its level in parts
+-- Count          parts of a token, of a microsecond and of a full bucket; 0; the level in parts. One that was added
+--                to others, or had too few tokens for a charge, has -1 * parts of a token; ..; since when
+--                charges are its own (0: from the beginning); the level; the parts that it lacks because
+--                of earlier charges, which it has taken over; and the tokens that charges up to a
+--                microsecond have not found in it, and that microsecond
 --
 -- Rule: a call is admitted if and only if every bucket contains at least the tokens that it costs and leaves.
 -- A bucket without a level is full. A level below 0 is the debt of calls that were settled above
 -- their cost; it is one full bucket at most, and the rest is forgiven.
 --
--- Invariant: each bucket is refilled at its deciding rate.
+-- Invariant: each bucket is refilled at its deciding rate. All charges together give it back no more than they took
+-- from it.
 
 local KIND, PATTERN, LETTER, NUMBERS, ARGUMENTS = 'token bucket', '^b[%d%- ]+$', 'b', 5, 4
 local COUNTS_REFUSED = true
 
 local function decode(numbers, i)
   local it = { token = numbers[i], refill = numbers[i + 1], full = numbers[i + 2] }
-  it.since, it.level = numbers[i + 3], numbers[i + 4]
-  return it
+  it.since, it.level, it.untaken = numbers[i + 3], numbers[i + 4], 0
+  if it.token > 0 then
+    return it, i + 5
+  end
+  it.token, it.carried, it.untaken, it.untaken_until = -it.token, numbers[i + 5], numbers[i + 6], numbers[i + 7]
+  return it, i + 8
 end
 
 local function encode(it)
-  return string.format('%.0f %.0f %.0f %.0f %.0f', it.token, it.refill, it.full, it.since, it.level)
+  if it.since == 0 and it.untaken == 0 then
+    return string.format('%.0f %.0f %.0f 0 %.0f', it.token, it.refill, it.full, it.level)
+  end
+  local taken_over = string.format('%.0f %.0f %.0f', it.carried or 0, it.untaken, it.untaken_until or 0)
+  return string.format('%.0f %.0f %.0f %.0f %.0f ', -it.token, it.refill, it.full, it.since, it.level) .. taken_over
 end
 
 local function new_count(ARGV, i)
   local full = tonumber(ARGV[i + 2])
-  return { token = tonumber(ARGV[i]), refill = tonumber(ARGV[i + 1]), full = full, since = 0, level = full }
+  local token, refill = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+  return { token = token, refill = refill, full = full, since = 0, level = full, untaken = 0 }
 end
 
 local function is_same(it, other)
@@ -39,11 +52,15 @@ local function bounded(level, full)
   return math.min(math.max(level, -math.min(full, 9007199254740992 - full)), full)
 end
 
--- Takes over as many whole tokens as the emptiest bucket has.
-local function carry(it, others)
+-- Takes over as many whole tokens as the emptiest bucket has. Without their charges, it would have those of the
+-- smallest one.
+local function carry(it, others, last, now)
+  local most, since = it.full, last
   for _, other in ipairs(others) do
     it.level = math.min(it.level, bounded(divide(other.level, other.token) * it.token, it.full))
+    most, since = math.min(most, divide(other.full, other.token) * it.token), math.max(since, other.since)
   end
+  it.since, it.carried = math.max(now, since + 1), most - it.level
 end
 
 -- A clock that stepped back neither fills a bucket nor drains it.
@@ -54,6 +71,12 @@ local function advance(it, last, now)
     it.level = it.full
   else
     it.level = it.level + elapsed * it.refill
+  end
+  if it.carried then
+    it.carried = math.min(it.carried, it.full - it.level)
+  end
+  if last > now then
+    it.since = math.min(it.since, now)
   end
   return last > now
 end
@@ -93,8 +116,13 @@ local function raise(it, units)
   it.level = bounded(it.level - units * it.token, it.full)
 end
 
--- Takes tokens as far as there are any. A debt stays as it is.
-local function follow(it, units)
+-- Takes tokens as far as there are any. A debt stays as it is. What comes back of a charge that was admitted at a
+-- microsecond, and of earlier ones, is first for the tokens that there were not.
+local function follow(it, units, charged)
+  local untaken = charged and units - divide(math.max(it.level, 0), it.token) or 0
+  if untaken > 0 then
+    it.untaken, it.untaken_until = math.min(it.untaken + untaken, 4294967295), charged
+  end
   it.level = math.max(it.level - units * it.token, math.min(it.level, 0))
 end
 
@@ -104,10 +132,20 @@ local function take(it, units)
   return taken
 end
 
--- Only a bucket that the tokens were taken from, at most until full.
-local function lower(it, units, at)
-  if it.since <= at then
-    it.level = math.min(it.level + units * it.token, it.full)
+-- At most until full. Of a charge that is not its own, the bucket has no more than the older ones.
+local function lower(it, units, at, _, _, limit)
+  local is_own = at >= it.since
+  units = is_own and units or limit
+  if at <= (it.untaken_until or 0) then
+    local untaken = math.min(it.untaken, units)
+    it.untaken, units = it.untaken - untaken, units - untaken
   end
+  local parts = units * it.token
+  if not is_own then
+    parts = math.min(parts, it.carried)
+    it.carried, units = it.carried - parts, divide(parts, it.token)
+  end
+  it.level = math.min(it.level + parts, it.full)
+  return units
 end
 

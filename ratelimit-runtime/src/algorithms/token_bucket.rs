@@ -2,7 +2,7 @@
 
 use ratelimit_core::rules::MAX_EXACT_INTEGER;
 
-use super::per_tier::{Count, OneTier};
+use super::per_tier::{Count, GivenBack, OneTier};
 use crate::{
     policy::{BucketRate, Policy, Tier},
     request::{Mark, PlainOutcome},
@@ -14,16 +14,21 @@ use crate::{
 /// A call that is settled above its cost may leave a debt, of one full bucket at most.
 ///
 /// Invariant: whichever policy decides, the tokens are taken from every bucket of the state, each of
-/// which is refilled at its own rate.
+/// which is refilled at its own rate. All charges together give a bucket back no more than they took from it.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct Level {
     bucket: BucketRate,
-    /// The time from which the bucket counts units; 0 if it has counted since the state's first
-    /// call.
+    /// The time from which on charges are of this bucket; 0 if it has been there since the state's first call.
     since: Timestamp,
     /// The content of the bucket, in parts of a token; below 0 it is a debt.
     parts: i64,
+    /// The parts that the bucket lacks because of earlier charges, which it has taken over from others.
+    carried: i64,
+    /// The units of charges up to a time for which the bucket had no tokens: what comes back of these charges is first
+    /// for those.
+    untaken: u32,
+    untaken_until: Timestamp,
 }
 
 /// The numbers of a level, with the burst split over their unused high bits. A token has fewer than
@@ -122,7 +127,7 @@ impl Count for Level {
         let bucket = BucketRate { token, refill, full: token.saturating_mul(burst) };
         let parts = (parts & LOW_56).cast_signed();
         let parts = if high & DEBT == 0 { parts } else { -parts };
-        let level = Self { bucket, since: Timestamp::default(), parts };
+        let level = Self { parts, ..Self::full_of(bucket) };
         (token > 0).then_some((Timestamp::new(written & LOW_56), level))
     }
 
@@ -141,8 +146,7 @@ impl Count for Level {
 
     #[inline]
     fn new(policy: &Policy, tier: Tier, _: Timestamp) -> Self {
-        let bucket = policy.bucket(tier);
-        Self { bucket, since: Timestamp::default(), parts: bucket.full.cast_signed() }
+        Self::full_of(policy.bucket(tier))
     }
 
     #[inline]
@@ -150,12 +154,18 @@ impl Count for Level {
         self.bucket == other.bucket
     }
 
-    /// The fewest whole tokens in any of the others.
-    fn carried(self, others: &[Self], _: Timestamp, now: Timestamp) -> Self {
-        let token = |it: &Self| it.bucket.token.cast_signed();
-        let tokens = others.iter().map(|it| it.parts.div_euclid(token(it))).min();
-        let parts = tokens.map_or(i64::MAX, |tokens| tokens.saturating_mul(token(&self)));
-        Self { since: now, parts: self.bounded(parts), ..self }
+    /// The fewest whole tokens in any of the others. Without their charges, it would have those of the smallest one.
+    fn carried(self, others: &[Self], written: Timestamp, now: Timestamp) -> Self {
+        let tokens = |it: &Self, parts: i64| parts.div_euclid(it.bucket.token.cast_signed());
+        let fewest = |it: &mut dyn Iterator<Item = i64>| {
+            let tokens = it.min().unwrap_or(i64::MAX);
+            self.bounded(tokens.saturating_mul(self.bucket.token.cast_signed()))
+        };
+        let parts = fewest(&mut others.iter().map(|it| tokens(it, it.parts)));
+        let most = fewest(&mut others.iter().map(|it| tokens(it, it.full())));
+        let last = others.iter().map(|it| it.since).fold(written, Timestamp::max);
+        let since = now.max(last + Micros::new(1));
+        Self { since, parts, carried: most - parts, ..self }
     }
 
     /// Refills the bucket. A clock that stepped back neither fills it nor drains it.
@@ -164,7 +174,12 @@ impl Count for Level {
         let gained = (now - written).get().saturating_mul(self.bucket.refill);
         let gained = i64::try_from(gained).unwrap_or(i64::MAX);
         self.parts = self.parts.saturating_add(gained).min(self.full());
-        written > now
+        self.carried = self.carried.min(self.full() - self.parts);
+        let is_ahead = written > now;
+        if is_ahead {
+            self.since = self.since.min(now);
+        }
+        is_ahead
     }
 
     /// Full buckets are as if nothing had ever been taken: there is nothing to refund either.
@@ -197,19 +212,43 @@ impl Count for Level {
     #[inline]
     fn take(&mut self, _: &Tier, units: u32) -> u32 {
         let tokens = self.content().div_ceil(self.bucket.token);
-        self.follow(units);
+        self.follow(units, None);
         u32::try_from(tokens).map_or(units, |tokens| tokens.min(units))
     }
 
     /// Takes tokens as far as there are any. A debt stays as it is.
-    fn follow(&mut self, units: u32) {
+    fn follow(&mut self, units: u32, charged: Option<Timestamp>) {
+        let tokens = u32::try_from(self.content() / self.bucket.token).unwrap_or(u32::MAX);
+        if let Some(at) = charged.filter(|_| tokens < units) {
+            self.untaken = self.untaken.saturating_add(units - tokens);
+            self.untaken_until = at;
+        }
         self.parts = self.parts.saturating_sub(self.of(units)).max(self.parts.min(0));
     }
 
-    fn lower(&mut self, _: Timestamp, units: u32, at: Timestamp, _: u32) {
-        if self.since <= at {
-            self.parts = self.bounded(self.parts.saturating_add(self.of(units)));
+    fn since(&self) -> Timestamp {
+        self.since
+    }
+
+    fn lower(&mut self, _: Timestamp, charge: GivenBack, limit: u32) -> u32 {
+        let GivenBack { mut units, at, .. } = charge;
+        let is_own = self.since <= at;
+        if !is_own {
+            units = limit;
         }
+        if at <= self.untaken_until {
+            let untaken = self.untaken.min(units);
+            (self.untaken, units) = (self.untaken - untaken, units - untaken);
+        }
+        let mut parts = self.of(units);
+        if !is_own {
+            parts = parts.min(self.carried);
+            self.carried -= parts;
+            let tokens = parts.unsigned_abs() / self.bucket.token;
+            units = u32::try_from(tokens).unwrap_or(u32::MAX);
+        }
+        self.parts = self.bounded(self.parts.saturating_add(parts));
+        units
     }
 
     fn raise(&mut self, units: u32) {
@@ -222,6 +261,12 @@ impl Count for Level {
 }
 
 impl Level {
+    fn full_of(bucket: BucketRate) -> Self {
+        let [since, untaken_until] = [Timestamp::default(); 2];
+        let parts = bucket.full.cast_signed();
+        Self { bucket, since, parts, carried: 0, untaken: 0, untaken_until }
+    }
+
     /// Returns the parts of this many tokens, which may be more than any bucket has.
     fn of(&self, tokens: u32) -> i64 {
         i64::try_from(self.bucket.token.saturating_mul(tokens.into())).unwrap_or(i64::MAX)

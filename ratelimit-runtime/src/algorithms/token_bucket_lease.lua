@@ -6,10 +6,8 @@
 -- Returns the state without what was filled into the room of so many tokens, and the microseconds until it
 -- is full.
 local function without_room(ARGV, stored, tokens, length, now)
-  local numbers, buckets, mine = numbers_of(stored), {}, {}
-  for i = 3, #numbers, NUMBERS do
-    buckets[#buckets + 1] = decode(numbers, i)
-  end
+  local numbers, mine = numbers_of(stored), {}
+  local buckets = counts_of(numbers, NUMBERS, decode)
   for i = 7, 7 + ARGUMENTS * (ARGV[6] - 1), ARGUMENTS do
     mine[#mine + 1] = new_count(ARGV, i)
   end

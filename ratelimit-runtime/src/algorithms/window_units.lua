@@ -1,6 +1,6 @@
 -- The functions of a count that a fixed window and a window of the calendar have in common. Its fields are the
--- `start` of its window, the microsecond at which that is `over`, its `count` of units, and `since` when these
--- are counted.
+-- `start` of its window, the microsecond at which that is `over`, its `count` of units, and the one from which on
+-- these are of all charges, `since`.
 
 local function are_renewed()
   return false
@@ -41,9 +41,8 @@ end
 
 local follow = raise
 
--- Only a window that was open then and still is.
 local function lower(it, units, at, _, least)
-  if it.since <= at and it.start <= at then
+  if it.since <= at then
     it.count = math.max(it.count - units, math.min(it.count, least))
   end
 end

@@ -24,10 +24,12 @@ macro_rules! window_units {
             units
         }
 
-        fn lower(&mut self, _: Timestamp, units: u32, at: Timestamp, least: u32) {
-            if self.since <= at && self.start <= at {
+        fn lower(&mut self, _: Timestamp, charge: GivenBack, _: u32) -> u32 {
+            let GivenBack { units, at, least } = charge;
+            if self.since <= at {
                 self.units = self.units.saturating_sub(units).max(self.units.min(least));
             }
+            units
         }
 
         fn raise(&mut self, units: u32) {

@@ -54,7 +54,7 @@ assert_eq!(\"off\".parse::<Override>()?, Override::new().enforcement(Enforcement
 pub struct Override {
     /// The enforcement of the limit.
     pub enforcement: Option<Enforcement>,
-    /// The length of the window of a limit with one tier: 1 ms to 366 days.
+    /// The length of the window of a limit with one tier: 1 ms to 366 days. A `calendar_window` keeps its own.
     pub period: Option<Duration>,
     /// The units admitted in a period, of a limit with one tier.
     pub threshold: Option<u32>,

@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{OverrideError, OverrideSource, Overrides};
+use super::{OverrideError, OverrideSource, Overrides, validate::misfit};
 use crate::{
     error::{OneLine, UnavailableReason},
     policy::Policy,
@@ -171,6 +171,12 @@ impl Overrides {
                 limit: limit.to_owned(),
                 nearest: nearest(limit, &known),
             }));
+            // A window of the calendar that is checked by hand is known after its override was read. Without one,
+            // the overrides of all callers are not searched.
+            if layer.names().any(|name| registry::calendar_window_by_hand(name).is_some()) {
+                let misfits = layer.iter().filter_map(|(limit, _, what)| misfit(limit, what));
+                problems.extend(misfits.map(|error| OverrideProblem::Rejected { source, error }));
+            }
         }
         #[cfg(feature = "overrides")]
         if let Some(hashes) = &self.shared.hashes {

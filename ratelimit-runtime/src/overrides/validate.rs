@@ -56,7 +56,17 @@ fn fits(registered: &[RegisteredPolicy], name: &str, what: &Override) -> Result<
         Some(_) => named.try_for_each(|limit| what.validate_registered(limit)),
         None => what.validate_standalone(),
     };
-    validated.map_err(|fault| OverrideError::of(name, fault))
+    validated.map_err(|fault| OverrideError::of(name, fault))?;
+    misfit(name, what).map_or(Ok(()), Err)
+}
+
+/// Returns the fault of other periods for windows of the calendar that are checked by hand.
+pub(super) fn misfit(name: &str, what: &Override) -> Option<OverrideError> {
+    if what.period.is_none() && what.tiers.is_empty() {
+        return None;
+    }
+    let policy = registry::calendar_window_by_hand(name)?;
+    what.apply(&policy).err().map(|fault| OverrideError::of(name, fault))
 }
 
 impl Override {

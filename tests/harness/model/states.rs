@@ -4,7 +4,7 @@ use ratelimit_runtime::Algorithm;
 
 use super::{
     By, Charge, Rules, Tier,
-    entries::{Bucket, Counter, Window, bounded, full, is_same_bucket, parts},
+    entries::{Bucket, Counter, Window, bounded, full, give_back, is_same_bucket, parts},
     log::{AT_ONCE, Log},
     weighted::Weighted,
 };
@@ -91,9 +91,12 @@ impl State {
                     // As without any call; there is nothing to refund either.
                     kept.renew(now);
                 }
-                let carried = |tier: Tier, held: &[_], _| Bucket::carried(tier, held, now);
+                kept.last = kept.last.min(now);
+                let carried = |tier: Tier, held: &[_], last| Bucket::carried(tier, held, last, now);
                 let same = |it: &Bucket, tier: &Tier| is_same_bucket(it.tier, *tier);
-                kept.arrange(rules, same, carried) || is_ahead
+                let is_changed = kept.arrange(rules, same, carried) || is_ahead;
+                kept.last = if is_changed { now } else { kept.last };
+                is_changed
             }
         }
     }
@@ -114,7 +117,7 @@ impl State {
                 u128::from(open.map_or(0, |(_, units)| units)) + units <= threshold
             }
             Self::Counters(kept) => {
-                let mut it = kept.entries[index];
+                let mut it = kept.entries[index].clone();
                 it.see(now);
                 let tick = (threshold * u128::from(tier.period)).div_ceil(1 << 53);
                 let ticks = u128::from(tier.period) / tick;
@@ -165,6 +168,7 @@ impl State {
                 for it in &mut kept.entries {
                     let (start, held) = it.open.unwrap_or((now, 0));
                     it.open = (held + units > 0).then_some((start, held + units));
+                    it.charges.push(now);
                 }
                 kept.write(now)
             }
@@ -179,6 +183,7 @@ impl State {
                 for it in kept.entries.iter_mut().skip(own) {
                     it.current = (it.current + grown).min(u32::MAX.into());
                 }
+                kept.entries.iter_mut().for_each(|it| it.charge(now));
                 kept.write(now)
             }
             Self::Buckets(kept) => {
@@ -188,7 +193,10 @@ impl State {
                     tokens = tokens.max(held.min(units.into()));
                     it.take(units.into());
                 }
-                kept.entries.iter_mut().skip(own).for_each(|it| it.take(tokens));
+                let charged = kept.charged(now);
+                for it in kept.entries.iter_mut().skip(own) {
+                    if admitted { it.follow(tokens, charged) } else { it.take(tokens) }
+                }
                 kept.write(now)
             }
         }
@@ -259,7 +267,7 @@ impl State {
                     kept.renew(now);
                 }
                 if kept.entries.is_empty() {
-                    kept.entries.push(Bucket::carried(tier, &[], now));
+                    kept.entries.push(Bucket::carried(tier, &[], 0, now));
                 }
                 for it in &mut kept.entries {
                     it.level = bounded(it.tier, it.level - parts(it.tier, units.into()));
@@ -280,6 +288,11 @@ impl State {
         let is_renewed =
             matches!(self, Self::Buckets(kept) if kept.entries.iter().copied().all(is_full));
         self.raise(unused, now, units);
+        match self {
+            Self::Windows(kept) => kept.entries.iter_mut().for_each(|it| it.charges.push(now)),
+            Self::Counters(kept) => kept.entries.iter_mut().for_each(|it| it.charge(now)),
+            _ => {}
+        }
         if let (Self::Buckets(kept), true) = (self, is_renewed) {
             kept.generation = told;
         }
@@ -318,35 +331,27 @@ impl State {
             Self::Log(log) => log.lower(charge, to, by),
             Self::Weighted(_) => unreachable!("a weighted log settles its charges itself"),
             Self::Windows(kept) if kept.generation == charge.life => {
-                for it in kept.entries.iter_mut().filter(|it| it.since <= charge.at) {
-                    let is_in = |(start, _): &(u64, u64)| *start <= charge.at;
-                    if let Some((_, held)) = it.open.as_mut().filter(|open| is_in(open)) {
-                        *held = held.saturating_sub(units);
-                    }
-                    it.open = it.open.filter(|(_, held)| *held > 0);
-                }
+                kept.entries.iter_mut().for_each(|it| it.lower(charge.at, units));
             }
             Self::Counters(kept) if kept.generation == charge.life => {
-                for it in kept.entries.iter_mut().filter(|it| it.since <= charge.at) {
-                    let counted = charge.at / it.period;
-                    if counted == it.window {
-                        it.current = it.current.saturating_sub(units);
-                    } else if counted + 1 == it.window {
-                        it.previous = it.previous.saturating_sub(units);
-                    }
-                }
+                kept.entries.iter_mut().for_each(|it| it.lower(charge.at, units));
             }
             Self::Buckets(kept) if kept.generation == charge.life => {
-                for it in kept.entries.iter_mut().filter(|it| it.since <= charge.at) {
-                    it.level = bounded(it.tier, it.level + parts(it.tier, units.into()));
-                }
+                give_back(&mut kept.entries, charge.at, units);
             }
             _ => {}
         }
     }
 }
 
-impl<E: Copy> Kept<E> {
+impl Kept<Bucket> {
+    /// The time of a charge that is made now. One of the microsecond in which a bucket was added is its own.
+    pub(super) fn charged(&self, now: u64) -> u64 {
+        self.entries.iter().map(|it| it.since).fold(now, u64::max)
+    }
+}
+
+impl<E: Clone> Kept<E> {
     fn new(generation: u64, by: By) -> Self {
         Self { generation, by, last: 0, entries: Vec::new() }
     }
@@ -381,14 +386,14 @@ impl<E: Copy> Kept<E> {
             let is_double =
                 tiers[..index].iter().any(|before| is(&carried(**before, &held, self.last), tier));
             if !is_double {
-                let known = held.iter().find(|it| is(it, tier)).copied();
+                let known = held.iter().find(|it| is(it, tier)).cloned();
                 is_new |= known.is_none();
                 self.entries.push(known.unwrap_or_else(|| carried(**tier, &held, self.last)));
             }
         }
         let others = held.iter().filter(|it| !tiers.iter().any(|tier| is(it, tier)));
         let room = (rules.tiers.len() + OTHERS).saturating_sub(self.entries.len());
-        self.entries.extend(others.take(room));
+        self.entries.extend(others.take(room).cloned());
         is_new
     }
 }

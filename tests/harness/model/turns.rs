@@ -182,6 +182,7 @@ impl Model {
         let tail = after.expect("a state after a charge");
         let (ahead, passed) = line.turns.map_or_else(Default::default, |it| (it.ahead, it.passed));
         let mut turns = Turns { tail, ahead, passed, promised: call.now };
+        let charge = charge.map(|charge| Charge { at, ..charge });
         let told = charge.expect("a charge of the turn").life;
         let turn = Turn { at, cost: call.cost, life: told, before: None };
         turns.ahead.push(turn);

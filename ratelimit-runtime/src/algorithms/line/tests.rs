@@ -142,10 +142,13 @@ impl<'a> Episode<'a> {
         self.expires = self.expires.max(self.now + outcome.lasts.get());
         if outcome.admitted {
             let turn = self.now + outcome.turn().get();
-            assert_eq!(outcome.mark.at.get(), turn);
+            let at = outcome.mark.at.get();
+            // A bucket that was added in this microsecond has the charges of the next one on.
+            assert!(at == turn || turn == self.now && at > turn, "{at} instead of {turn}");
             assert!(turn >= before || self.events.steps_back, "{turn} before {before}");
             figures.waited += u32::from(turn > self.now);
-            self.charges.push(Charge { policy, cost, mark: outcome.mark, told: turn });
+            let mark = Mark { at: Timestamp::new(turn), ..outcome.mark };
+            self.charges.push(Charge { policy, cost, mark, told: turn });
         } else {
             figures.refused += 1;
             self.check_told_wait(policy, cost, outcome.wait.get());

@@ -5,6 +5,16 @@ use crate::{
     time::{Micros, Timestamp},
 };
 
+/// Units of a charge that are given back.
+#[derive(Clone, Copy)]
+pub(crate) struct GivenBack {
+    pub(crate) units: u32,
+    /// The time of the charge.
+    pub(crate) at: Timestamp,
+    /// The units that each window keeps at least, of those that it has.
+    pub(crate) least: u32,
+}
+
 /// The count of one tier.
 pub(crate) trait Count: Copy {
     /// The count and the time of its last write, in at most 28 bytes.
@@ -24,7 +34,7 @@ pub(crate) trait Count: Copy {
     fn is_same(&self, other: &Self) -> bool;
 
     /// Returns this new count with the units that the other counts record for its period, rounded
-    /// up. It counts calls itself from `now` on.
+    /// up. It knows which of their charges these contain.
     fn carried(self, others: &[Self], written: Timestamp, now: Timestamp) -> Self;
 
     /// Moves the count to `now`. Returns `true` if the clock had stepped back behind it.
@@ -60,15 +70,23 @@ pub(crate) trait Count: Copy {
     /// the counts of other policies.
     fn take(&mut self, tier: &Tier, units: u32) -> u32;
 
-    /// Takes units that a call under another policy has taken.
+    /// Takes units that a call under another policy has taken. A call that was admitted is a charge of
+    /// this time, and may be given back.
     #[inline]
-    fn follow(&mut self, units: u32) {
+    fn follow(&mut self, units: u32, _charged: Option<Timestamp>) {
         self.raise(units);
     }
 
-    /// Removes this many units that were taken at `at`, if this count, last written at `written`,
-    /// still contains them. A window keeps at least so many of those that it has.
-    fn lower(&mut self, written: Timestamp, units: u32, at: Timestamp, least: u32);
+    /// Returns the time from which on the count has all units of each charge, 0 if it has from its first
+    /// one on. Only of buckets: a charge is in a window with all its units, or not at all.
+    #[inline]
+    fn since(&self) -> Timestamp {
+        Timestamp::default()
+    }
+
+    /// Gives back what this count, last written at `written`, contains of a charge. It took over at most
+    /// `limit` units of a charge that is earlier than [`since`](Self::since). Returns the units that it contained.
+    fn lower(&mut self, written: Timestamp, charge: GivenBack, limit: u32) -> u32;
 
     /// Adds units beyond what a call was admitted with, whatever room there is.
     fn raise(&mut self, units: u32);
