@@ -71,6 +71,7 @@ impl CallBuilder {
             if callsite.declaration.dry_run { Enforcement::DryRun } else { Enforcement::On };
         let mut options = Options::default();
         options.is_validated = true;
+        options.is_function = true;
         options.declare(declared);
         Self { callsite, caller: Caller::without_parts(), self_type: None, options }
     }

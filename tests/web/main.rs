@@ -9,6 +9,7 @@ mod client;
 mod dry_run;
 mod forwarding_headers;
 mod gate;
+mod handlers_in_flight;
 mod header_fields;
 mod hostile_requests;
 mod in_flight;

@@ -39,6 +39,8 @@ pub struct Options {
     pub(crate) declared: Enforcement,
     /// `true` if the compiler has validated the policy and the cost.
     pub(crate) is_validated: bool,
+    /// `true` for the call of an annotated function, whose permit goes to the response.
+    pub(crate) is_function: bool,
     /// `true` if the call is one of several that are decided together: it warns once all are admitted.
     pub(super) is_joint: bool,
     /// `true` if units are to be taken at once, without an id, and the declared enforcement refuses.
@@ -108,6 +110,7 @@ impl Default for Options {
             on_store_error: None,
             declared: Enforcement::On,
             is_validated: false,
+            is_function: false,
             is_joint: false,
             is_plain: true,
         }
