@@ -17,6 +17,7 @@ mod lost_refusals;
 mod lost_refusals_on_actix;
 mod on_actix;
 mod on_axum;
+mod on_mcp;
 mod on_tonic;
 mod public_handlers;
 mod public_handlers_on_actix;

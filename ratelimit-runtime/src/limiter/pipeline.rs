@@ -201,8 +201,11 @@ impl<'a> Call<'a> {
             copy.set_permit(permit.as_ref().and_then(|permit| permit.wait_alone()));
             Observed::admitted(self.observed_caller(effective), copy)
         });
-        if self.options.is_function && effective.policy().max_concurrency().is_some() {
-            permit.iter().for_each(observe::keep_for_response);
+        if let Some(permit) = &permit
+            && self.options.is_function
+            && effective.policy().max_concurrency().is_some()
+        {
+            observe::keep_for_response(permit);
         }
         A::new(permit, || decision)
     }

@@ -113,6 +113,8 @@ where
                 Ok(None) => return inner.call(request).await,
                 Err(refusal) => return Ok(refusal_response(&layer.responder, &refusal, syntax)),
             };
+            #[cfg(feature = "mcp")]
+            let request = web::mcp::with_caller(request, &caller);
             let call = inner.call(request);
             let (response, mut observed) = layer.observe(caller, call).await;
             let mut response = response?;
