@@ -176,12 +176,12 @@ async fn on_tonic() {
 #[tokio::test]
 async fn under_each_store_a_body_that_is_dropped_or_fails_ends_its_request() {
     on_each_store(async |limiter| {
-        let feed = Feed::new(limiter.clone());
         #[rate_limit(policy = ONE, limiter = feed.limiter)]
         async fn fails(State(feed): State<Feed>) -> Limited<Body> {
             let error = async { Err(std::io::Error::other("in the middle")) };
             Ok(Body::from_stream(stream::iter([Ok("first")]).chain(stream::once(error))))
         }
+        let feed = Feed::new(limiter.clone());
         let router = router(&feed)
             .merge(Router::new().route("/fails", get(fails)).with_state(feed.clone()))
             .layer(by_user());

@@ -160,7 +160,7 @@ impl<'a> Call<'a> {
         }
         let (outcome, error) = match outcome {
             Ok(outcome) if outcome.admitted => {
-                if self.options.warn_at > 0 && !self.options.is_joint {
+                if self.options.warn_at > 0 && !self.options.kind.is_joint() {
                     self.warn(effective, outcome);
                 }
                 return Ok(self.admit(effective, outcome, permit));
@@ -202,7 +202,7 @@ impl<'a> Call<'a> {
             Observed::admitted(self.observed_caller(effective), copy)
         });
         if let Some(permit) = &permit
-            && self.options.is_function
+            && self.options.kind.is_function()
             && effective.policy().max_concurrency().is_some()
         {
             observe::keep_for_response(permit);
