@@ -35,7 +35,11 @@ mod wrapped;
 pub(crate) use self::isolated::set_calendar;
 #[cfg(feature = "testing")]
 pub(crate) use self::isolated::{PlannedAnswer, PlannedRefusal, change_planned, run_isolated};
-pub(crate) use self::{admission::Admission, call::Call, owned_call::OwnedCall};
+pub(crate) use self::{
+    admission::Admission,
+    call::Call,
+    owned_call::{CallKind, OwnedCall},
+};
 pub use self::{
     admission::PermitGuard,
     all::{JointCheck, admitted, all},

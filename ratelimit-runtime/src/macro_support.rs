@@ -41,7 +41,7 @@ use crate::{
     callsite::Resolved,
     decision::{Answer, Decision},
     error::RateLimitError,
-    limiter::{Admission, Call, Limiter, OwnedCall},
+    limiter::{Admission, Call, CallKind, Limiter, OwnedCall},
     overrides::Enforcement,
     policy::Policy,
     telemetry::{self, LimitCounters},
@@ -71,6 +71,7 @@ impl CallBuilder {
             if callsite.declaration.dry_run { Enforcement::DryRun } else { Enforcement::On };
         let mut options = Options::default();
         options.is_validated = true;
+        options.kind = CallKind::Function;
         options.declare(declared);
         Self { callsite, caller: Caller::without_parts(), self_type: None, options }
     }

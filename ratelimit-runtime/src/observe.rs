@@ -6,6 +6,7 @@ use std::{
     cell::RefCell,
     marker::PhantomData,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -14,7 +15,7 @@ use tokio::task::futures::TaskLocalFuture;
 
 use crate::{
     caller::Caller,
-    decision::{Answer, Decision},
+    decision::{Answer, Decision, Permit},
     error::RateLimitError,
 };
 
@@ -31,6 +32,8 @@ struct Answers {
     audience: Option<Box<Audience>>,
     /// `true` without an audience, and inside an observer without one: no answer replaces another.
     keeps_all: bool,
+    /// The permits of annotated functions, if a layer makes a response of what is observed.
+    permits: Option<Vec<Arc<dyn Permit>>>,
 }
 
 /// An answer as the pipeline records it.
@@ -60,6 +63,12 @@ pub(crate) struct Observation {
         allow(dead_code, reason = "for layers")
     )]
     pub(crate) refused: Option<RateLimitError>,
+    /// The permits of the functions that have ended together with what was observed. The response has them.
+    #[cfg_attr(
+        not(any(feature = "tower", feature = "actix")),
+        allow(dead_code, reason = "for layers")
+    )]
+    pub(crate) permits: Vec<Arc<dyn Permit>>,
 }
 
 impl From<Observation> for Vec<Answer> {
@@ -123,8 +132,28 @@ pin_project! {
     /// A type of its own: an `async` block would contain the future twice.
     struct Observe<F, T> {
         #[pin]
-        future: TaskLocalFuture<RefCell<Answers>, F>,
+        future: TaskLocalFuture<RefCell<Answers>, Steps<F>>,
         result: PhantomData<fn() -> T>,
+    }
+}
+
+pin_project! {
+    /// A future that frees the permits of ended functions whenever it goes on to wait.
+    struct Steps<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Steps<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let polled = self.project().future.poll(context);
+        if polled.is_pending() {
+            free_ended();
+        }
+        polled
     }
 }
 
@@ -132,8 +161,12 @@ impl<F: Future, T> Observe<F, T> {
     fn new(future: F, audience: Option<Box<Audience>>) -> Self {
         let outer_keeps_all = || ANSWERS.try_with(|outer| outer.borrow().keeps_all);
         let keeps_all = audience.is_none() || outer_keeps_all().unwrap_or(false);
-        let answers = Answers { list: Vec::new(), latest: 0, audience, keeps_all };
-        Self { future: ANSWERS.scope(RefCell::new(answers), future), result: PhantomData }
+        let outer_has_response = || ANSWERS.try_with(|outer| outer.borrow().permits.is_some());
+        let has_response = audience.is_some() || outer_has_response().unwrap_or(false);
+        let permits = has_response.then(Vec::new);
+        let answers = Answers { list: Vec::new(), latest: 0, audience, keeps_all, permits };
+        let future = ANSWERS.scope(RefCell::new(answers), Steps { future });
+        Self { future, result: PhantomData }
     }
 }
 
@@ -183,14 +216,21 @@ impl Answers {
     }
 
     /// Returns the result for this observer, and adds all answers to the observer around it.
-    fn end(self) -> Observation {
-        let _ = ANSWERS.try_with(|outer| outer.borrow_mut().add_all(&self));
+    fn end(mut self) -> Observation {
+        let mut permits = self.permits.take().unwrap_or_default();
+        let _ = ANSWERS.try_with(|outer| {
+            let mut outer = outer.borrow_mut();
+            outer.add_all(&self);
+            if self.audience.is_none() {
+                outer.permits.iter_mut().for_each(|outer| outer.append(&mut permits));
+            }
+        });
         let Self { list, latest, audience, .. } = self;
         let latest = list.get(latest).filter(|it| !it.is_dry_run);
         let refused = latest.and_then(|it| it.answer.as_ref().err().cloned());
         let is_read = |it: &Observed| audience.as_ref().is_none_or(|audience| audience.reads(it));
         let answers = list.into_iter().filter(is_read).map(|it| it.answer).collect();
-        Observation { answers, refused }
+        Observation { answers, refused, permits }
     }
 }
 
@@ -216,6 +256,25 @@ fn subject(answer: &Answer) -> (&'static str, bool) {
 /// Returns `true` if the current task is observed.
 pub(crate) fn is_observed() -> bool {
     ANSWERS.try_with(|_| ()).is_ok()
+}
+
+/// Keeps the permit of an annotated function for the response that a layer makes of what is observed.
+pub(crate) fn keep_for_response(permit: &Arc<dyn Permit>) {
+    let _ = ANSWERS.try_with(|answers| {
+        if let Some(permits) = &mut answers.borrow_mut().permits {
+            permits.push(Arc::clone(permit));
+        }
+    });
+}
+
+/// Frees the permits that nothing else has any more: their functions have ended, and the request goes on.
+pub(crate) fn free_ended() {
+    let ended: Result<Vec<_>, _> = ANSWERS.try_with(|answers| {
+        let mut answers = answers.borrow_mut();
+        let permits = answers.permits.iter_mut();
+        permits.flat_map(|it| it.extract_if(.., |it| Arc::strong_count(it) == 1)).collect()
+    });
+    drop(ended);
 }
 
 /// Records an answer for the observer of the current task.

@@ -31,6 +31,7 @@ carries_refusal! {
     /// | axum (feature `axum`): `Response`, `axum::response::Result<T>`, `StatusCode`, `(StatusCode, String)`, `(StatusCode, &'static str)`; `Result<T, E>` whose error is one of these; `impl IntoResponse` for one of these | nothing |
     /// | actix-web (feature `actix`): `HttpResponse`, `actix_web::Result<T>`, `impl Responder` for an `HttpResponse` | nothing |
     /// | tonic (feature `tonic`): `Result<Response<T>, Status>`, also of streams | nothing |
+    /// | rmcp (feature `mcp`): `Result<T, rmcp::ErrorData>`, `CallToolResult` | nothing |
     /// | hyper and tower (feature `tower`): `http::Response<B>` with `B: From<String>`, alone or with the error `Infallible` | nothing |
     /// | `Result<T, E>` with an error of your own | `impl From<RateLimitError> for E` |
     /// | `()`, `String`, `&str`, `Json<T>`, `Html<T>`, `Sse<S>`, `Redirect`, `NamedFile`, other tuples and foreign errors, `impl IntoResponse` and `impl Responder` for one of these | [`fallible`](macro@crate::rate_limit#fallible) |

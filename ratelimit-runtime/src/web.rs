@@ -1,5 +1,5 @@
-//! The caller of a request, and the headers and refusals of its response, for axum, tower, tonic
-//! and actix-web.
+//! The caller of a request, and the headers and refusals of its response, for axum, tower, tonic,
+//! actix-web and MCP servers.
 //!
 //! Only this module names a framework. Each has a feature of its name.
 //!
@@ -24,6 +24,10 @@
     doc = "- [`actix`] converts a refusal into its response, and has middlewares that set the caller and limit requests."
 )]
 #![cfg_attr(feature = "tonic", doc = "- [`tonic`] converts a refusal into its status.")]
+#![cfg_attr(
+    feature = "mcp",
+    doc = "- [`mcp`] converts a refusal into an error of an MCP server, and finds the caller of a tool."
+)]
 
 // Floor 9: may import everything but the macro support. Nothing imports it.
 
@@ -53,6 +57,8 @@ pub mod actix;
 pub mod axum;
 #[cfg(feature = "tower")]
 pub mod client;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 #[cfg(feature = "tonic")]
 pub mod tonic;
 #[cfg(feature = "tower")]

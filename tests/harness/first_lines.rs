@@ -5,8 +5,15 @@ use std::{fs, process::Command};
 use crate::commands::{EXAMPLES, Running, example};
 
 /// The texts before a wait. A shorter one fits too: time has passed.
-const WAITS: [&str; 6] =
-    ["retry-after: ", ";t=", "retry after ", "more after ", "back after ", "again in "];
+const WAITS: [&str; 7] = [
+    "retry-after: ",
+    ";t=",
+    "retry after ",
+    "more after ",
+    "back after ",
+    "again in ",
+    "\"retryAfterMs\":",
+];
 
 /// A command and what it prints. Without a command it is what the program prints.
 #[derive(Debug, Default)]

@@ -38,6 +38,8 @@ mod hello;
 mod login;
 #[path = "../../examples/mail_tiers.rs"]
 mod mail_tiers;
+#[path = "../../examples/mcp/mcp.rs"]
+mod mcp;
 #[path = "../../examples/axum/metrics.rs"]
 mod metrics;
 #[path = "../../examples/outbound/outbound.rs"]

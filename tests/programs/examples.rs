@@ -158,7 +158,7 @@ fn a_service_prints_what_the_limiter_warns_of() {
             text.contains("no limit is named `nosuch`").then_some(())
         });
     }
-    assert_eq!(services, 10);
+    assert_eq!(services, 11);
 }
 
 #[test]

@@ -37,7 +37,7 @@ use crate::{
     support::{ask, by_user, client, request, serve},
 };
 
-mod feed {
+pub(crate) mod feed {
     #![allow(clippy::pedantic, missing_docs, unreachable_pub, reason = "generated code")]
 
     use super::{HelloReply, HelloRequest};
@@ -50,11 +50,11 @@ use feed::{
     feed_server::{Feed, FeedServer},
 };
 
-const ONE: Policy = Policy::concurrency_limit("feed", 1);
+pub(crate) const ONE: Policy = Policy::concurrency_limit("feed", 1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The first part of a stream at once, and the last one when the test says so.
-fn parts(end: Arc<Notify>) -> impl Stream<Item = &'static str> + Send {
+pub(crate) fn parts(end: Arc<Notify>) -> impl Stream<Item = &'static str> + Send {
     let last = async move {
         end.notified().await;
         "last"
@@ -62,7 +62,7 @@ fn parts(end: Arc<Notify>) -> impl Stream<Item = &'static str> + Send {
     stream::iter(["first"]).chain(stream::once(last))
 }
 
-fn body(end: Arc<Notify>) -> Body {
+pub(crate) fn body(end: Arc<Notify>) -> Body {
     Body::from_stream(parts(end).map(Ok::<_, Infallible>))
 }
 
@@ -81,7 +81,7 @@ async fn part(response: &mut reqwest::Response) -> Option<String> {
 }
 
 /// Follows a stream that one request of a user may at a time.
-async fn assert_held_until_the_end(client: &Client, url: &str, end: &Notify) {
+pub(crate) async fn assert_held_until_the_end(client: &Client, url: &str, end: &Notify) {
     let mut first = follow(client, url, "alice").await;
     assert_eq!(first.status(), 200);
     assert!(part(&mut first).await.unwrap().contains("first"));
@@ -228,7 +228,7 @@ async fn a_request_whose_client_leaves_before_the_response_is_not_in_flight() {
 
 struct Streams(Arc<Notify>);
 
-type Replies = Pin<Box<dyn Stream<Item = Result<HelloReply, Status>> + Send>>;
+pub(crate) type Replies = Pin<Box<dyn Stream<Item = Result<HelloReply, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl Feed for Streams {
@@ -270,7 +270,7 @@ async fn serve_grpc(end: &Arc<Notify>, limit: Limit) -> String {
     url
 }
 
-fn message(user: &str) -> tonic::Request<HelloRequest> {
+pub(crate) fn message(user: &str) -> tonic::Request<HelloRequest> {
     let mut request = tonic::Request::new(HelloRequest { name: "you".to_owned() });
     request.metadata_mut().insert("x-user", user.parse().unwrap());
     request

@@ -9,7 +9,7 @@ use super::{
     Limiter,
     call::Call,
     check::Check,
-    owned_call::OwnedCall,
+    owned_call::{CallKind, OwnedCall},
     start::{PendingAnswer, Started},
 };
 use crate::{
@@ -112,7 +112,7 @@ impl<T: AsCall> JointCall<T> {
 impl JointCheck {
     #[inline]
     pub(crate) fn new(limiter: Limiter, mut call: OwnedCall) -> Self {
-        call.options.is_joint = true;
+        call.options.kind = CallKind::JointFunction;
         Self(JointCall::new((limiter, Box::new(call))))
     }
 

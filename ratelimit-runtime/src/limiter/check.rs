@@ -11,7 +11,7 @@ use std::{
 use super::{
     Limiter,
     call::Call,
-    owned_call::Options,
+    owned_call::{CallKind, Options},
     start::{PendingAnswer, Started},
 };
 use crate::{
@@ -225,7 +225,7 @@ impl<'a> Check<'a> {
     /// Marks the check as one of several.
     #[inline]
     pub(super) fn join(&mut self) {
-        self.options.is_joint = true;
+        self.options.kind = CallKind::JointCheck;
     }
 
     pub(super) fn op(mut self, op: Op) -> Self {

@@ -21,6 +21,31 @@ pub(crate) struct OwnedCall {
     pub(crate) options: Options,
 }
 
+/// The author of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    /// A check by hand, or of a layer.
+    Check,
+    /// One of several such checks.
+    JointCheck,
+    /// An annotated function.
+    Function,
+    /// One of several limits of an annotated function.
+    JointFunction,
+}
+
+impl CallKind {
+    /// Returns `true` if the call is one of several that are decided together: it warns once all are admitted.
+    pub(super) fn is_joint(self) -> bool {
+        matches!(self, Self::JointCheck | Self::JointFunction)
+    }
+
+    /// Returns `true` if the call's permit goes to the response that the function ends with.
+    pub(super) fn is_function(self) -> bool {
+        matches!(self, Self::Function | Self::JointFunction)
+    }
+}
+
 /// The options of a check that are plain values. Generated code sets them by the methods.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -39,8 +64,7 @@ pub struct Options {
     pub(crate) declared: Enforcement,
     /// `true` if the compiler has validated the policy and the cost.
     pub(crate) is_validated: bool,
-    /// `true` if the call is one of several that are decided together: it warns once all are admitted.
-    pub(super) is_joint: bool,
+    pub(crate) kind: CallKind,
     /// `true` if units are to be taken at once, without an id, and the declared enforcement refuses.
     pub(super) is_plain: bool,
 }
@@ -108,7 +132,7 @@ impl Default for Options {
             on_store_error: None,
             declared: Enforcement::On,
             is_validated: false,
-            is_joint: false,
+            kind: CallKind::Check,
             is_plain: true,
         }
     }

@@ -160,7 +160,7 @@ impl<'a> Call<'a> {
         }
         let (outcome, error) = match outcome {
             Ok(outcome) if outcome.admitted => {
-                if self.options.warn_at > 0 && !self.options.is_joint {
+                if self.options.warn_at > 0 && !self.options.kind.is_joint() {
                     self.warn(effective, outcome);
                 }
                 return Ok(self.admit(effective, outcome, permit));
@@ -201,6 +201,12 @@ impl<'a> Call<'a> {
             copy.set_permit(permit.as_ref().and_then(|permit| permit.wait_alone()));
             Observed::admitted(self.observed_caller(effective), copy)
         });
+        if let Some(permit) = &permit
+            && self.options.kind.is_function()
+            && effective.policy().max_concurrency().is_some()
+        {
+            observe::keep_for_response(permit);
+        }
         A::new(permit, || decision)
     }
 

@@ -54,6 +54,9 @@ impl Call<'_> {
     #[inline(never)]
     fn start_with_more<A: Admission>(self) -> Started<Answer<A>> {
         let (cost, takes_permit) = (self.options.cost, self.policy.max_concurrency().is_some());
+        if takes_permit {
+            observe::free_ended();
+        }
         // The next free permit is that of a call that waits for one.
         let is_first = !takes_permit || self.limiter.inner.queues.is_empty();
         if cost > 0 && is_first && self.is_plain_in_memory() {

@@ -12,10 +12,9 @@ use super::{
 };
 use crate::{
     caller::{self, Caller},
-    decision::Decision,
     error::RateLimitError,
     limiter::{Check, Limiter, limiter},
-    observe::{Audience, observe_for},
+    observe::{Audience, Observation, observe_for},
     policy::Policy,
     telemetry,
 };
@@ -180,14 +179,13 @@ impl PlannedChecks {
         check.observed_as(&self.client)
     }
 
-    /// Runs `call` and returns, with its output, the answers that its client may see.
-    pub(super) async fn observe<F: Future>(
+    /// Runs `call` and returns, with its output, the answers that its client may see, and its functions' permits.
+    pub(super) fn observe<F: Future>(
         &self,
         call: F,
-    ) -> (F::Output, Vec<Result<Decision, RateLimitError>>) {
+    ) -> impl Future<Output = (F::Output, Observation)> + use<F> {
         let audience = Audience { caller: self.client.clone(), explicit_keys: false };
-        let (output, observed) = observe_for(audience, call).await;
-        (output, observed.answers)
+        observe_for(audience, call)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::decision::{Decision, Permit};
 /// The permits of a request. It is in flight until they are dropped.
 #[derive(Default)]
 #[allow(unnameable_types, unreachable_pub, reason = "only the layers make them")]
-pub struct Permits(Vec<Arc<dyn Permit>>);
+pub struct Permits(pub(super) Vec<Arc<dyn Permit>>);
 
 impl Permits {
     pub(super) fn of(decisions: impl IntoIterator<Item = Decision>) -> Self {
@@ -26,7 +26,6 @@ impl Permits {
         self.0 = Vec::new();
     }
 
-    #[cfg(feature = "tower")]
     pub(super) fn append(&mut self, other: Self) {
         self.0.extend(other.0);
     }

@@ -14,7 +14,7 @@ use ratelimit_runtime::{
     Caller, caller,
     web::{
         Refusal,
-        tower::{Identity, IdentityLayer, PeerAddress},
+        tower::{Identity, IdentityLayer, PeerAddress, PermitBody},
     },
 };
 use tower::{Layer, Service, service_fn};
@@ -118,7 +118,7 @@ fn headers_that_are_added_make_no_other_caller(request: &Parts, other: &Parts) {
 /// The service gets a request with its caller, or not at all.
 fn through_the_layer_it_is_the_same(request: &Parts, expected: &Result<Caller, Refusal>) {
     let service = service_fn(|_: Request<()>| async {
-        let mut response = Response::new(String::new());
+        let mut response = Response::new(PermitBody::new(String::new()));
         response.extensions_mut().insert(caller::current());
         Ok::<_, Infallible>(response)
     });

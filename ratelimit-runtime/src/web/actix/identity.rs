@@ -2,6 +2,7 @@
 
 use std::{
     future::{Ready, ready},
+    mem,
     rc::Rc,
     sync::Arc,
     task::{Context, Poll},
@@ -19,6 +20,7 @@ use crate::{
     observe::Observation,
     web::{
         self, Refusal,
+        permits::{PermitBody, Permits},
         response::{complete, set_headers},
         treatment::Treatment,
     },
@@ -38,6 +40,9 @@ use crate::{
 /// [guide](crate::guide::layers#lost-refusals) for a 4xx.
 ///
 /// The `Retry-After` of a refusal is raised to the time at which no listed limit is exhausted.
+///
+/// Under [`concurrency`](crate::Policy::concurrency) the call of an annotated handler is in flight until the body of its
+/// response has ended or is dropped; the [guide](crate::guide::layers#requests-in-flight) has the rule.
 ///
 /// Checks after the response has been returned are not covered: while its body streams, or in a
 /// spawned task. The ambient caller is not set there either.
@@ -70,17 +75,19 @@ impl IdentityMiddleware {
     }
 
     /// Returns the response to a request whose calls were observed: with their headers, or the layer's own.
-    fn finish<B>(
+    fn finish<B: MessageBody>(
         &self,
         mut response: HttpResponse<B>,
         mut observed: Observation,
-    ) -> HttpResponse<EitherBody<B>> {
+    ) -> HttpResponse<EitherBody<PermitBody<B>>> {
         let syntax = self.syntax;
+        let permits = Permits(mem::take(&mut observed.permits));
+        let hold = |_: &mut _, body| PermitBody::holding(body, permits);
         let mut response = match self.replaced.treatment(&response, &mut observed) {
-            Treatment::Keep => response.map_into_left_body(),
+            Treatment::Keep => response.map_body(hold).map_into_left_body(),
             Treatment::Complete(refusal) => {
                 complete(&mut response, &refusal, syntax);
-                response.map_into_left_body()
+                response.map_body(hold).map_into_left_body()
             }
             Treatment::Replace(refusal) => self.refusal_response(&refusal).map_into_right_body(),
         };
@@ -94,7 +101,7 @@ where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error> + 'static,
     B: MessageBody + 'static,
 {
-    type Response = ServiceResponse<EitherBody<B>>;
+    type Response = ServiceResponse<EitherBody<PermitBody<B>>>;
     type Error = actix_web::Error;
     type Transform = IdentityMiddlewareService<S>;
     type InitError = ();
@@ -117,7 +124,7 @@ where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error> + 'static,
     B: MessageBody + 'static,
 {
-    type Response = ServiceResponse<EitherBody<B>>;
+    type Response = ServiceResponse<EitherBody<PermitBody<B>>>;
     type Error = actix_web::Error;
     type Future = LocalFuture<Result<Self::Response, Self::Error>>;
 
@@ -131,7 +138,11 @@ where
         Box::pin(async move {
             let caller = match layer.caller(&request) {
                 Ok(Some(caller)) => caller,
-                Ok(None) => return Ok(service.call(request).await?.map_into_left_body()),
+                Ok(None) => {
+                    let response =
+                        service.call(request).await?.map_body(|_, body| PermitBody::new(body));
+                    return Ok(response.map_into_left_body());
+                }
                 Err(refusal) => {
                     let response = layer.refusal_response(&refusal);
                     return Ok(request.into_response(response).map_into_right_body());

@@ -155,9 +155,10 @@ where
             });
             match checked.await {
                 (Err((request, refusal)), _) => Ok(layer.refuse(request, &refusal)),
-                (Ok((response, permits)), answers) => {
+                (Ok((response, mut permits)), observed) => {
+                    permits.append(Permits(observed.permits));
                     let mut response = response?.map_body(hold(permits)).map_into_left_body();
-                    set_headers(response.response_mut(), layer.gate.syntax, answers);
+                    set_headers(response.response_mut(), layer.gate.syntax, observed.answers);
                     Ok(response)
                 }
             }
@@ -171,7 +172,7 @@ fn is_at_end(body: &impl MessageBody) -> bool {
 }
 
 impl<B: MessageBody> PermitBody<B> {
-    fn holding(body: B, permits: Permits) -> Self {
+    pub(super) fn holding(body: B, permits: Permits) -> Self {
         let permits = if is_at_end(&body) { Permits::default() } else { permits };
         Self { body, permits }
     }

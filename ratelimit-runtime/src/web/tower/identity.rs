@@ -7,11 +7,12 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    Identity, ProblemJson, Respond, refusal_response,
+    HoldPermits, Identity, ProblemJson, Respond, refusal_response,
     service::{InnerService, ResponseFuture},
 };
 use crate::web::{
     self, Refusal,
+    permits::Permits,
     response::{complete, set_headers},
     treatment::Treatment,
 };
@@ -30,6 +31,10 @@ use crate::web::{
 /// [guide](crate::guide::layers#lost-refusals) for a 4xx.
 ///
 /// The `Retry-After` of a refusal is raised to the time at which no listed limit is exhausted.
+///
+/// Under [`concurrency`](crate::Policy::concurrency) the call of an annotated handler is in flight until the body of its
+/// response has ended or is dropped; the [guide](crate::guide::layers#requests-in-flight) has the rule.
+/// The response's body has to be one that [holds permits](HoldPermits).
 ///
 /// Checks after the response has been returned are not covered: while its body streams, or in a
 /// spawned task. The ambient caller is not set there either.
@@ -85,7 +90,7 @@ where
     S::Error: Send,
     H: Respond<B> + Clone + Send + 'static,
     Q: Send + 'static,
-    B: Send + 'static,
+    B: HoldPermits + Send + 'static,
 {
     type Response = Response<B>;
     type Error = S::Error;
@@ -108,6 +113,8 @@ where
                 Ok(None) => return inner.call(request).await,
                 Err(refusal) => return Ok(refusal_response(&layer.responder, &refusal, syntax)),
             };
+            #[cfg(feature = "mcp")]
+            let request = web::mcp::with_caller(request, &caller);
             let call = inner.call(request);
             let (response, mut observed) = layer.observe(caller, call).await;
             let mut response = response?;
@@ -119,7 +126,7 @@ where
                 }
             }
             set_headers(&mut response, syntax, observed.answers);
-            Ok(response)
+            Ok(response.map(|body| body.hold(Permits(observed.permits))))
         })
     }
 }

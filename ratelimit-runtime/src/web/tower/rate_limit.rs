@@ -13,7 +13,7 @@ use super::{
     HoldPermits, Limit, ProblemJson, Respond, refusal_response,
     service::{InnerService, ResponseFuture},
 };
-use crate::web::{self, Refusal, gate::Gate, response::set_headers};
+use crate::web::{self, Refusal, gate::Gate, permits::Permits, response::set_headers};
 
 /// Applies limits to the requests of a service, before the service is called. No extractor has run by then,
 /// and nothing of the body has been read.
@@ -164,9 +164,10 @@ where
             });
             match checked.await {
                 (Err(error), _) => Ok(refuse(Refusal::Limit(error))),
-                (Ok((response, permits)), answers) => {
+                (Ok((response, mut permits)), observed) => {
+                    permits.append(Permits(observed.permits));
                     let mut response = response?.map(|body| body.hold(permits));
-                    set_headers(&mut response, gate.syntax, answers);
+                    set_headers(&mut response, gate.syntax, observed.answers);
                     Ok(response)
                 }
             }
