@@ -29,8 +29,8 @@
 use ::axum::response::{IntoResponse, Response};
 
 use super::{
-    headers::HeaderSyntax,
     refusal::Refusal,
+    response::ResponseSettings,
     tower::{ProblemJson, refusal_response},
 };
 use crate::error::RateLimitError;
@@ -45,6 +45,6 @@ impl IntoResponse for RateLimitError {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        refusal_response(&ProblemJson, &self, HeaderSyntax::default())
+        refusal_response(&ProblemJson, &self, ResponseSettings::default())
     }
 }

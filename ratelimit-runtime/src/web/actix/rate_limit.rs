@@ -93,7 +93,7 @@ impl RateLimitMiddleware {
         request: ServiceRequest,
         refusal: &Refusal,
     ) -> ServiceResponse<EitherBody<B>> {
-        let response = refusal_response(self.responder.as_ref(), refusal, self.gate.syntax);
+        let response = refusal_response(self.responder.as_ref(), refusal, self.gate.reply);
         request.into_response(response).map_into_right_body()
     }
 }
@@ -157,7 +157,7 @@ where
                 (Err((request, refusal)), _) => Ok(layer.refuse(request, &refusal)),
                 (Ok((response, permits)), answers) => {
                     let mut response = response?.map_body(hold(permits)).map_into_left_body();
-                    set_headers(response.response_mut(), layer.gate.syntax, answers);
+                    set_headers(response.response_mut(), layer.gate.reply, answers);
                     Ok(response)
                 }
             }

@@ -150,9 +150,9 @@ where
         let RateLimitLayer { gate, responder } = self.layer.clone();
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            let planned = gate.plan(&head);
+            let (planned, reply) = (gate.plan(&head), gate.reply.to(&head));
             let request = Request::from_parts(head, body);
-            let refuse = |refusal| refusal_response(&responder, &refusal, gate.syntax);
+            let refuse = |refusal| refusal_response(&responder, &refusal, reply);
             let checks = match planned {
                 Ok(Some(checks)) => checks,
                 Ok(None) => return inner.call(request).await,
@@ -166,7 +166,7 @@ where
                 (Err(error), _) => Ok(refuse(Refusal::Limit(error))),
                 (Ok((response, permits)), answers) => {
                     let mut response = response?.map(|body| body.hold(permits));
-                    set_headers(&mut response, gate.syntax, answers);
+                    set_headers(&mut response, reply, answers);
                     Ok(response)
                 }
             }
