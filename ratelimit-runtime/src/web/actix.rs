@@ -67,7 +67,7 @@ pub(super) type Responder = Option<SharedFn<Refusal, HttpResponse>>;
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// 429, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the default
-/// [`HeaderSyntax`]; see [`Refusal`].
+/// [`HeaderSyntax`](super::HeaderSyntax); see [`Refusal`].
 impl ResponseError for RateLimitError {
     fn status_code(&self) -> StatusCode {
         status(&self.clone().into())

@@ -130,7 +130,7 @@ pub(super) fn refusal_response<B>(
     made_of(responder.respond(refusal), refusal, reply)
 }
 
-/// The response of [`ProblemJson`] with the default [`HeaderSyntax`], as of axum and hyper.
+/// The response of [`ProblemJson`] with the default [`HeaderSyntax`](super::HeaderSyntax), as of axum and hyper.
 impl<B: From<String>> From<RateLimitError> for Response<B> {
     fn from(error: RateLimitError) -> Self {
         refusal_response(&ProblemJson, &error.into(), ResponseSettings::default())
