@@ -30,7 +30,7 @@ const ON_ONE_LINE: [&str; 12] = [
 ];
 
 /// The blocks of pages that `programs/printed.rs` runs: the page, the last words before the block, and a name.
-const PRINTED: [(&str, &str, &str); 20] = [
+const PRINTED: [(&str, &str, &str); 21] = [
     ("README", "## Testing\n", "readme_tests"),
     ("tutorial", "# 2. A limited handler\n", "tutorial"),
     ("tutorial", "# 6. A test\n", "tutorial_tests"),
@@ -47,6 +47,7 @@ const PRINTED: [(&str, &str, &str); 20] = [
     ("cookbook", "# Fair shares\n", "fair_shares"),
     ("layers", "# By request\n", "by_request"),
     ("layers", "# Lost refusals\n", "lost_refusals"),
+    ("layers", "# Scripts of other origins\n", "other_origins"),
     ("metering", "# Reserve, then settle\n", "metering"),
     ("metering", "# A stream\n", "stream"),
     ("testing", "# One test, one limiter\n", "testing_tests"),

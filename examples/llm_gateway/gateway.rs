@@ -1,6 +1,6 @@
 //! The gateway: accounts, limits, answers and header fields.
 //!
-//! Errors have the shape that the SDKs of `OpenAI` and Anthropic read: `{"error": {"type": .., "message": ..}}`.
+//! Errors have the member that the SDKs of `OpenAI` and Anthropic read: `{"error": {"type": .., "message": ..}}`.
 
 use axum::{
     Json, Router,
@@ -17,8 +17,8 @@ use futures_util::{FutureExt, Stream, StreamExt, future};
 use ratelimit_runtime::{
     Decision, RateLimitError, observe, rate_limit,
     web::{
-        OnMissing, Refusal,
-        tower::{Identity, IdentityLayer},
+        OnMissing,
+        tower::{Identity, IdentityLayer, problem_with_error},
     },
 };
 
@@ -117,26 +117,13 @@ impl<S: Send + Sync> FromRequest<S> for Completion {
 fn error(status: StatusCode, message: &str) -> Response {
     let kind = match status {
         StatusCode::UNAUTHORIZED => "authentication_error",
-        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
         StatusCode::NOT_FOUND => "not_found_error",
-        StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
         status if status.is_server_error() => "api_error",
         _ => "invalid_request_error",
     };
     // Anthropic's SDK reads the outer type, OpenAI's the code and the parameter.
     let error = json!({ "type": kind, "message": message, "code": kind, "param": null });
     (status, Json(json!({ "type": "error", "error": error }))).into_response()
-}
-
-/// Answers a refused request. The layer adds `Retry-After` and the other header fields.
-fn refuse(refusal: &Refusal) -> Response {
-    let status =
-        StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let message = match refusal {
-        Refusal::Limit(error) => error.to_string(),
-        _ => "the request does not identify its account".to_owned(),
-    };
-    error(status, &message)
 }
 
 /// Adds the fields that clients of such gateways read, beside the `RateLimit` fields.
@@ -172,6 +159,6 @@ pub(super) fn router() -> Router {
     Router::new()
         .route("/v1/completions", post(completions))
         .fallback(async || error(StatusCode::NOT_FOUND, "there is only `POST /v1/completions`"))
-        .layer(IdentityLayer::new(account).respond(refuse))
+        .layer(IdentityLayer::new(account).respond(problem_with_error))
         .layer(from_fn(tell_tokens))
 }

@@ -26,7 +26,7 @@
 //! retry-after: 60
 //! x-ratelimit-remaining-tokens: 990
 //!
-//! {"error":{"code":"rate_limit_error","message":"rate limit `tokens` exceeded: at most 1000 per 60s, retry after 60s",..},"type":"error"}
+//! {"type":..,"violated-policies":["tokens"],"error":{"message":"rate limit `tokens` exceeded: at most 1000 per 60s, retry after 60s","type":"rate_limit_error","code":"rate_limit_exceeded"}}
 //!
 //! $ curl -i http://127.0.0.1:3000/v1/completions -H 'authorization: Bearer made-up' --json '{"prompt": "say it again", "max_tokens": 100}'
 //! HTTP/1.1 401 Unauthorized

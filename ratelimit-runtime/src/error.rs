@@ -7,6 +7,7 @@ mod connect;
 mod denied;
 mod fault;
 mod flush;
+mod guess;
 mod one_line;
 mod status;
 mod unavailable;
@@ -23,7 +24,7 @@ pub use self::{
     status::ServerStatus,
     unavailable::{Unavailable, UnavailableReason},
 };
-pub(crate) use self::{fault::Fault, one_line::OneLine};
+pub(crate) use self::{fault::Fault, guess::GUESS, one_line::OneLine};
 use crate::{
     policy::{CallFault, Flags, InvalidPolicy, Policy, QuotaUnit, TooLarge, plans},
     request::Outcome,
@@ -132,6 +133,7 @@ pub struct Exceeded {
     policy: &'static str,
     period: Micros,
     retry_after: Micros,
+    told_after: Micros,
     reset_after: Micros,
     threshold: u32,
     remaining: u32,
@@ -148,6 +150,7 @@ impl Exceeded {
             policy: policy.name(),
             period: tier.micros(),
             retry_after: outcome.wait,
+            told_after: outcome.wait,
             reset_after: outcome.reset,
             threshold: tier.threshold(),
             remaining: outcome.remaining,
@@ -221,6 +224,18 @@ impl Exceeded {
         self.retry_after.into()
     }
 
+    /// Returns the wait that clients are told. It is [`retry_after`](Self::retry_after), or longer where several clients
+    /// share the limit: each gets another time, so that they do not all come back [together](crate::guide::clients#a-herd).
+    #[must_use]
+    pub fn told_after(&self) -> Duration {
+        self.told_after.into()
+    }
+
+    /// Sets the wait that clients are told.
+    pub(crate) fn tell(&mut self, wait: Duration) {
+        self.told_after = Micros::rounded_up(wait);
+    }
+
     /// Returns the time until the full quota of every tier is back, if no other call comes.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
@@ -259,7 +274,7 @@ mod tests {
     #[test]
     fn an_error_is_small() {
         // No word more than a refusal: calls move their results.
-        assert_eq!((size_of::<Exceeded>(), size_of::<Result<(), RateLimitError>>()), (56, 56));
+        assert_eq!((size_of::<Exceeded>(), size_of::<Result<(), RateLimitError>>()), (64, 64));
     }
 
     fn refused(policy: &Policy) -> String {
@@ -267,6 +282,7 @@ mod tests {
             policy: policy.name(),
             period: policy.tiers()[0].micros(),
             retry_after: Micros::new(1_500_001),
+            told_after: Micros::new(1_500_001),
             reset_after: Micros::new(60_000_000),
             threshold: 5,
             remaining: 0,

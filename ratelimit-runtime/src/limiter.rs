@@ -24,6 +24,7 @@ mod pipeline;
 mod queue;
 mod refused;
 mod settle;
+mod spread;
 mod start;
 mod usage;
 mod wait;

@@ -26,6 +26,16 @@ pub(crate) fn uptime() -> Duration {
     Instant::now().saturating_duration_since(first)
 }
 
+/// Returns the days from 1970 to a date, whose month and day count from 1; 0 before 1970.
+#[cfg(any(feature = "overrides", feature = "tower"))]
+pub(crate) fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
+    // Years from March on, so that a leap day is the last one.
+    let (year, month) =
+        if month > 2 { (year, month - 3) } else { (year.saturating_sub(1), month + 9) };
+    let of_year = (153 * month + 2) / 5 + day - 1;
+    (365 * year + year / 4 - year / 100 + year / 400 + of_year).saturating_sub(719_468)
+}
+
 impl Micros {
     pub(crate) const ZERO: Self = Self(0);
 

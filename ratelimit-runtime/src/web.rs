@@ -50,6 +50,7 @@ mod single_value;
 mod status;
 #[cfg(any(feature = "actix", feature = "tower"))]
 mod treatment;
+mod wait;
 
 #[cfg(feature = "actix")]
 pub mod actix;
@@ -69,7 +70,7 @@ pub use address::{
 };
 #[cfg(any(feature = "actix", feature = "tower"))]
 pub use gate::RateLimitLayer;
-pub use headers::HeaderSyntax;
+pub use headers::{EXPOSED_HEADERS, HeaderSyntax};
 pub use identity::{Identity, OnMalformed, OnMissing, RequestHead};
 #[cfg(any(feature = "actix", feature = "tower"))]
 pub use limit::Limit;

@@ -49,7 +49,7 @@ async fn json_of(body: Body) -> Value {
 /// Returns the message of an error, as the SDKs of `OpenAI` and Anthropic read it.
 async fn error_of(body: Body, kind: &str) -> String {
     let body = json_of(body).await;
-    assert_eq!((&body["type"], &body["error"]["type"]), (&json!("error"), &json!(kind)), "{body}");
+    assert_eq!(body["error"]["type"], kind, "{body}");
     body["error"]["message"].as_str().unwrap().to_owned()
 }
 
@@ -127,7 +127,7 @@ async fn an_account_has_five_requests_in_flight() {
     }
     let (status, headers, body) = ask(PAID, completion(10, 10, true)).await;
     assert_eq!(status, 429);
-    assert!(!headers.contains_key("retry-after"), "{headers:?}");
+    assert!(["1", "2"].contains(&headers["retry-after"].to_str().unwrap()), "{headers:?}");
     assert_eq!(headers["ratelimit-policy"], r#""tokens-in-flight";q=5;qu="concurrent-requests""#);
     let message = error_of(body, "rate_limit_error").await;
     assert_eq!(message, "rate limit `tokens` is busy: at most 5 in flight");

@@ -297,6 +297,22 @@ mod by_request {
     }
 }
 
+mod other_origins {
+    use super::{Body, Request, ServiceExt};
+
+    printed!("other_origins");
+
+    #[tokio::test]
+    async fn a_refusal_exposes_its_fields_to_the_origin() {
+        // No peer is known here: the layer itself refuses.
+        let request = Request::get("/").header("origin", "https://app.example.com");
+        let response = app().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), 400);
+        let exposed = response.headers()["access-control-expose-headers"].to_str().unwrap();
+        assert_eq!(exposed, ratelimit_runtime::web::EXPOSED_HEADERS.join(","));
+    }
+}
+
 mod lost_refusals {
     use super::{Limiter, MINUTE, Policy};
 

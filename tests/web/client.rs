@@ -8,7 +8,7 @@ use std::{
 
 use axum::body::Body;
 use futures_util::{StreamExt, stream};
-use harness::{RedisServer, heat, patient};
+use harness::{Lines, RedisServer, heat, listen, patient};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, request::Parts};
 use ratelimit_runtime::{Caller, DecidedBy, Limiter, Policy, RateLimitError, client::HeedLayer};
 use tokio::time::{Instant, advance};
@@ -193,6 +193,45 @@ async fn an_answer_is_late_by_the_wait_that_it_asks_for() {
     assert!(matches!(refused, RateLimitError::Exceeded(it) if it.retry_after() == 10 * SECOND));
     advance(10 * SECOND).await;
     assert!(!limiter.heed(&decision, busy, &told).await.unwrap());
+}
+
+/// An account that is drained for hours is not asked every ten minutes.
+#[tokio::test(start_paused = true)]
+async fn a_wait_of_hours_is_heeded_and_each_cut_is_logged() {
+    let lines = Lines::default();
+    let _listening = listen(lines.clone());
+    let limiter = Limiter::in_memory();
+    let busy = StatusCode::TOO_MANY_REQUESTS;
+    let cuts = || lines.all().iter().filter(|line| line.contains("`max_pause`")).count();
+    for (account, told, kept, expected_cuts) in [
+        ("a", 7_999, 7_999, 0),
+        ("b", 86_400, 86_400, 0),
+        ("c", 86_401, 86_400, 1),
+        ("d", 1_000_000, 86_400, 2),
+    ] {
+        let decision = limiter.check(&PACE, account).await.unwrap();
+        let told = headers("retry-after", &told.to_string());
+        assert!(limiter.heed(&decision, busy, &told).await.unwrap());
+        let refused = limiter.check(&PACE, account).await.unwrap_err();
+        assert!(
+            matches!(&refused, RateLimitError::Exceeded(it) if it.retry_after() == kept * SECOND),
+            "{account}: {refused}"
+        );
+        assert_eq!(cuts(), expected_cuts, "{:?}", lines.all());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_of_anthropic_is_heeded() {
+    let limiter = Limiter::in_memory();
+    let decision = limiter.check(&PACE, "all").await.unwrap();
+    let mut told = headers("anthropic-ratelimit-input-tokens-remaining", "0");
+    let reset = HeaderValue::from_static("2026-11-28T10:00:30Z");
+    told.insert("anthropic-ratelimit-input-tokens-reset", reset);
+    told.insert("date", HeaderValue::from_static("Sat, 28 Nov 2026 10:00:00 GMT"));
+    assert!(limiter.heed(&decision, StatusCode::OK, &told).await.unwrap());
+    let refused = limiter.check(&PACE, "all").await.unwrap_err();
+    assert!(matches!(refused, RateLimitError::Exceeded(it) if it.retry_after() == 30 * SECOND));
 }
 
 /// The clocks of two stores have nothing in common.

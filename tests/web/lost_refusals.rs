@@ -256,7 +256,8 @@ async fn a_503_answers_a_store_that_cannot_decide() {
     let router = Router::new().route("/{status}", get(handler)).with_state(limiter);
     let url = url_of(router.clone(), by_user()).await;
     let own = ask(&format!("{url}/503")).await;
-    assert_eq!((own.status().as_u16(), field(own.headers(), "retry-after")), (503, Some("1")));
+    assert_eq!(own.status(), 503);
+    assert!(matches!(field(own.headers(), "retry-after"), Some("1" | "2")));
     assert_eq!(warnings(&lines, "undecided"), [""; 0]);
     assert_eq!(ask(&format!("{url}/500")).await.status(), 500);
     assert_eq!(warnings(&lines, "undecided").len(), 1);

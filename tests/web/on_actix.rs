@@ -192,7 +192,7 @@ async fn a_store_that_cannot_decide_is_a_503() {
     let request = client().post(server.url("/own")).header("x-user", "alice");
     let response = request.send().await.unwrap();
     assert_eq!(response.status(), 503);
-    assert_eq!(response.headers()["retry-after"], "1");
+    assert!(["1", "2"].contains(&response.headers()["retry-after"].to_str().unwrap()));
     let problem: serde_json::Value = response.json().await.unwrap();
     assert_eq!(
         problem["type"],

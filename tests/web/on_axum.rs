@@ -181,7 +181,7 @@ async fn a_store_that_cannot_decide_is_a_503() {
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()["cache-control"], "no-store");
-        assert_eq!(response.headers()["retry-after"], "1");
+        assert!(["1", "2"].contains(&response.headers()["retry-after"].to_str().unwrap()));
         for field in ["ratelimit", "ratelimit-policy"] {
             assert!(!response.headers().contains_key(field), "{field}");
         }

@@ -1,15 +1,20 @@
 //! The error of a call that finds no permit free.
 
-use std::{error::Error, fmt};
+use std::{error::Error, fmt, time::Duration};
 
+use super::guess::spread;
 #[cfg(feature = "web")]
 use crate::policy::plans;
-use crate::policy::{Flags, Policy};
+use crate::{
+    policy::{Flags, Policy},
+    time::Micros,
+};
 
 /// The error of a call that is refused because as many calls of its caller are in flight as its limit
 /// allows.
 ///
-/// There is no wait: a permit is free as soon as one of those calls ends.
+/// Nobody knows the wait: a permit is free as soon as one of those calls ends. [`retry_after`](Self::retry_after) is a
+/// guess, without which many clients would repeat the call at once.
 ///
 /// ```
 /// use ratelimit_runtime::{Limiter, Policy, RateLimitError};
@@ -24,6 +29,7 @@ use crate::policy::{Flags, Policy};
 ///     panic!("the first upload is still in flight");
 /// };
 /// assert_eq!((busy.policy(), busy.max_concurrency()), ("upload", 1));
+/// assert!(busy.retry_after().is_some_and(|wait| (1.0..=2.0).contains(&wait.as_secs_f64())));
 /// assert_eq!(busy.to_string(), "rate limit `upload` is busy: at most 1 in flight");
 /// # Ok(())
 /// # }
@@ -31,16 +37,28 @@ use crate::policy::{Flags, Policy};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Busy {
     policy: &'static str,
+    retry_after: Option<Micros>,
     max_concurrency: u32,
     flags: Flags,
     has_window: bool,
 }
 
 impl Busy {
-    pub(crate) fn new(policy: &Policy) -> Self {
-        let max_concurrency = policy.max_concurrency().unwrap_or_default();
-        let has_window = !policy.tiers().is_empty();
-        Self { policy: policy.name(), max_concurrency, flags: policy.flags(), has_window }
+    /// Creates the error with a spread of this wait.
+    pub(crate) fn new(policy: &Policy, wait: Option<Duration>) -> Self {
+        Self {
+            policy: policy.name(),
+            retry_after: wait.map(spread),
+            max_concurrency: policy.max_concurrency().unwrap_or_default(),
+            flags: policy.flags(),
+            has_window: !policy.tiers().is_empty(),
+        }
+    }
+
+    /// Returns the error with a spread of this wait in place of its own.
+    #[cfg(any(feature = "actix", feature = "tower"))]
+    pub(crate) fn with_wait(self, wait: Option<Duration>) -> Self {
+        Self { retry_after: wait.map(spread), ..self }
     }
 
     /// Returns `true` if the policy limits units in a window too.
@@ -59,6 +77,13 @@ impl Busy {
     #[must_use]
     pub fn policy(&self) -> &'static str {
         self.policy
+    }
+
+    /// Returns the wait that clients are told: a guess, between 1 and 2 s by default, so that they do not all repeat
+    /// their calls together. [`LimiterBuilder::retry_busy_after`](crate::LimiterBuilder::retry_busy_after) sets it.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after.map(Duration::from)
     }
 
     /// Returns the calls of one caller that may be in flight at one time.

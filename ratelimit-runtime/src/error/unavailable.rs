@@ -1,24 +1,35 @@
 //! The reasons why a store cannot decide, with advice for operators.
 
-use std::{error::Error, fmt};
+use std::{error::Error, fmt, time::Duration};
+
+use super::guess::{GUESS, spread};
+use crate::time::Micros;
 
 /// The error of a check, reset or refund that the store could not carry out;
 /// [`reason`](Self::reason) is the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     policy: &'static str,
+    retry_after: Micros,
     reason: UnavailableReason,
 }
 
 impl Unavailable {
     pub(crate) fn new(policy: &'static str, reason: UnavailableReason) -> Self {
-        Self { policy, reason }
+        Self { policy, retry_after: spread(GUESS), reason }
     }
 
     /// Returns the name of the policy.
     #[must_use]
     pub fn policy(&self) -> &'static str {
         self.policy
+    }
+
+    /// Returns the wait that clients are told: a guess between 1 and 2 s, so that they do not all repeat their calls
+    /// together. A [circuit breaker](crate::guide::failures) tests a failing server at least once a second.
+    #[must_use]
+    pub fn retry_after(&self) -> Duration {
+        self.retry_after.into()
     }
 
     /// Returns the reason.

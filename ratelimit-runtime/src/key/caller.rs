@@ -86,6 +86,13 @@ impl Caller {
         self
     }
 
+    /// Returns `true` if all parts of another caller are among these, one after the other.
+    pub(crate) fn has(&self, other: &Self) -> bool {
+        let ends = |rest: &[u8]| rest.first().is_none_or(|next| *next == b'/');
+        let starts = (0..self.parts.len()).map(|start| &self.parts[start..]);
+        starts.filter_map(|rest| rest.strip_prefix(&*other.parts)).any(ends)
+    }
+
     /// Returns the caller of these parts, as they are in keys.
     pub(crate) fn from_parts(parts: &[u8]) -> Self {
         let mut caller = Self::without_parts();
@@ -265,6 +272,22 @@ mod tests {
     #[test]
     fn debug_shows_no_part() {
         assert!(!format!("{:?}", Caller::from("user-42")).contains("42"));
+    }
+
+    #[test]
+    fn a_caller_has_whole_parts_in_their_order() {
+        let caller = Caller::from("acme").and("alice").and(42);
+        for part in [Caller::from("acme"), Caller::from("alice").and(42), caller.clone()] {
+            assert!(caller.has(&part), "{}", part.text());
+        }
+        for other in [
+            Caller::from("ali"),
+            Caller::from("lice"),
+            Caller::from(4),
+            Caller::from("acme").and(42),
+        ] {
+            assert!(!caller.has(&other), "{}", other.text());
+        }
     }
 
     #[test]

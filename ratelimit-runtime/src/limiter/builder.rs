@@ -1,5 +1,6 @@
 //! The builder of limiters: settings, and the store that a URL names.
 
+mod busy;
 #[cfg(feature = "redis")]
 mod connection;
 mod fleet;
@@ -20,11 +21,12 @@ use super::{
     notices::Notices,
     pause::MAX_PAUSE,
     queue::Queues,
+    spread::Spread,
     warning::OnWarning,
 };
 use crate::{
     decision::{LimiterId, Settler},
-    error::{ConnectError, Fault},
+    error::{ConnectError, Fault, GUESS},
     memory::MemoryStore,
     overrides::{Overrides, Shown},
     redis::{ConnectOptions, RedisBackend, RedisOptions},
@@ -74,6 +76,7 @@ pub struct LimiterBuilder {
     is_instrumented: bool,
     max_line: u32,
     max_pause: Duration,
+    busy_wait: Option<Duration>,
     on_warning: Option<OnWarning>,
     #[cfg(feature = "overrides")]
     follows_overrides: bool,
@@ -96,6 +99,7 @@ impl LimiterBuilder {
             is_instrumented: true,
             max_line: 500,
             max_pause: MAX_PAUSE,
+            busy_wait: Some(GUESS),
             on_warning: None,
             #[cfg(feature = "overrides")]
             follows_overrides: true,
@@ -349,6 +353,8 @@ impl LimiterBuilder {
             is_instrumented: self.is_instrumented,
             queues,
             max_pause: self.max_pause,
+            busy_wait: self.busy_wait,
+            spread: Spread::default(),
             on_warning: self.on_warning,
         });
         let settler: Weak<dyn Settler> = Arc::<Inner>::downgrade(&inner);

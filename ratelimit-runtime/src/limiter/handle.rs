@@ -2,7 +2,9 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{backend::Backend, notices::Notices, queue::Queues, warning::OnWarning};
+use super::{
+    backend::Backend, notices::Notices, queue::Queues, spread::Spread, warning::OnWarning,
+};
 use crate::{
     caller::Caller,
     decision::LimiterId,
@@ -43,6 +45,10 @@ pub(super) struct Inner {
     /// The calls of this process that wait.
     pub(super) queues: Queues,
     pub(super) max_pause: Duration,
+    /// The wait that a `Busy` names, before it is spread.
+    pub(super) busy_wait: Option<Duration>,
+    /// The refused clients of shared limits.
+    pub(super) spread: Spread,
     pub(super) on_warning: Option<OnWarning>,
     /// `false` if nothing of this limiter is recorded.
     pub(super) is_instrumented: bool,

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The longest pause that a limiter admits by default.
-pub(super) const MAX_PAUSE: Duration = Duration::from_secs(600);
+pub(super) const MAX_PAUSE: Duration = Duration::from_secs(24 * 3_600);
 
 impl Limiter {
     /// Admits none of `caller`'s calls under `policy` before `duration` is over, in no process: a remote service
@@ -84,7 +84,16 @@ impl Limiter {
         ends: Option<Timestamp>,
     ) -> Result<bool, RateLimitError> {
         policy.validate_pause()?;
-        let length = Micros::rounded_up(duration.min(self.inner.max_pause));
+        let max_pause = self.inner.max_pause;
+        if duration > max_pause {
+            tracing::warn!(
+                policy = policy.name(),
+                asked = ?duration,
+                ?max_pause,
+                "a pause is cut to `max_pause`: after it, calls are sent although the remote service asked for none"
+            );
+        }
+        let length = Micros::rounded_up(duration.min(max_pause));
         let paused = self.inner.backend.pause(key, policy, length, ends).await;
         // Calls that wait also follow a pause whose answer is lost.
         self.move_turns(key).await;

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{admission::Admission, call::Call, owned_call::Options};
 use crate::{
-    caller::Caller,
+    caller::{self, Caller},
     decision::{Answer, Decision, Permit},
     error::{Busy, Exceeded, RateLimitError, Unavailable, UnavailableReason},
     key::KeyRef,
@@ -166,7 +166,8 @@ impl<'a> Call<'a> {
                 return Ok(self.admit(effective, outcome, permit));
             }
             Ok(outcome) if outcome.is_busy() => {
-                (Some(outcome), Busy::new(effective.policy()).into())
+                let wait = self.limiter.inner.busy_wait;
+                (Some(outcome), Busy::new(effective.policy(), wait).into())
             }
             Ok(outcome) => (Some(outcome), Exceeded::new(effective.policy(), *outcome).into()),
             Err(reason) => (None, Unavailable::new(effective.policy().name(), *reason).into()),
@@ -228,13 +229,16 @@ impl<'a> Call<'a> {
         self,
         effective: &Effective<'_>,
         outcome: Option<&Outcome>,
-        error: RateLimitError,
+        mut error: RateLimitError,
         waited: Option<Arc<dyn Permit>>,
     ) -> Answer<A> {
         if self.is_peek() {
             return Err(error);
         }
         let is_dry_run = effective.is_dry_run();
+        if !is_dry_run && let RateLimitError::Exceeded(exceeded) = &mut error {
+            self.tell_turn(exceeded);
+        }
         observe::record(|| {
             let caller = outcome.and_then(|_| self.observed_caller(effective));
             Observed { caller, answer: Err(error.clone()), is_dry_run }
@@ -254,6 +258,24 @@ impl<'a> Call<'a> {
             };
             decision.of_dry_run()
         }))
+    }
+
+    /// Tells a refused client a wait after those of the others, if several share the limit: it counts all calls
+    /// without a caller together, or by a key in which the request's caller is not. Only layers answer clients.
+    fn tell_turn(self, error: &mut Exceeded) {
+        if !observe::is_observed() {
+            return;
+        }
+        let client = caller::current().filter(|it| *it != Caller::shared());
+        let is_shared = match &client {
+            Some(client) => !self.caller.has(client),
+            None => *self.caller == Caller::shared(),
+        };
+        if is_shared {
+            let limit = (error.policy(), self.caller);
+            let wait = self.limiter.inner.spread.turn(limit, client, error, self.options.cost);
+            error.tell(wait);
+        }
     }
 
     /// Counts a refused call for its caller.

@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use toml::value::{Date, Datetime, Offset, Time};
 
+use crate::time::days_since_1970;
+
 const DAY: u64 = 24 * 60 * 60;
 
 /// The last second of the year 9999, which four digits can write.
@@ -43,12 +45,7 @@ pub(super) fn text(time: SystemTime) -> String {
 
 /// Returns the days from 1970 to a date; 0 before 1970.
 fn days(date: Date) -> u64 {
-    // Years from March on, so that a leap day is the last one.
-    let (year, month) = (u64::from(date.year), u64::from(date.month));
-    let (year, month) =
-        if month > 2 { (year, month - 3) } else { (year.saturating_sub(1), month + 9) };
-    let of_year = (153 * month + 2) / 5 + u64::from(date.day) - 1;
-    (365 * year + year / 4 - year / 100 + year / 400 + of_year).saturating_sub(719_468)
+    days_since_1970(date.year.into(), date.month.into(), date.day.into())
 }
 
 /// Returns the date so many days after the start of 1970.

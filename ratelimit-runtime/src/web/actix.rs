@@ -44,10 +44,9 @@ pub use self::{
     rate_limit::{RateLimitMiddleware, RateLimitMiddlewareService},
 };
 use super::{
-    headers::HeaderSyntax,
     identity::{RequestHead, Sealed, SharedFn},
     refusal::{PROBLEM_JSON, Refusal},
-    response::{ResponseParts, made_of, parts_of_http},
+    response::{ResponseParts, ResponseSettings, made_of, parts_of_http},
 };
 pub use super::{
     middleware::{body_units, paths},
@@ -68,21 +67,21 @@ pub(super) type Responder = Option<SharedFn<Refusal, HttpResponse>>;
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// 429, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the default
-/// [`HeaderSyntax`]; see [`Refusal`].
+/// [`HeaderSyntax`](super::HeaderSyntax); see [`Refusal`].
 impl ResponseError for RateLimitError {
     fn status_code(&self) -> StatusCode {
         status(&self.clone().into())
     }
 
     fn error_response(&self) -> HttpResponse {
-        problem_json(&self.clone().into(), HeaderSyntax::default())
+        refusal_response(None, &self.clone().into(), ResponseSettings::default())
     }
 }
 
 /// The same response, for functions that return one as their error.
 impl From<RateLimitError> for HttpResponse {
     fn from(error: RateLimitError) -> Self {
-        problem_json(&error.into(), HeaderSyntax::default())
+        refusal_response(None, &error.into(), ResponseSettings::default())
     }
 }
 
@@ -98,23 +97,35 @@ fn status(refusal: &Refusal) -> StatusCode {
     StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-fn problem_json(refusal: &Refusal, syntax: HeaderSyntax) -> HttpResponse {
-    let response = HttpResponse::build(status(refusal))
-        .insert_header((CONTENT_TYPE, PROBLEM_JSON))
-        .body(refusal.problem());
-    made_of(response, refusal, syntax)
+fn problem_json(refusal: &Refusal, body: String) -> HttpResponse {
+    HttpResponse::build(status(refusal)).insert_header((CONTENT_TYPE, PROBLEM_JSON)).body(body)
+}
+
+/// Returns a response whose body clients of language models understand too, by
+/// [`Refusal::problem_with_error`]. For the `respond` of a middleware:
+///
+/// ```
+/// use ratelimit_runtime::web::actix::{Identity, IdentityMiddleware, problem_with_error};
+///
+/// let middleware = IdentityMiddleware::new(Identity::peer()).respond(problem_with_error);
+/// ```
+#[must_use]
+pub fn problem_with_error(refusal: &Refusal) -> HttpResponse {
+    problem_json(refusal, refusal.problem_with_error())
 }
 
 /// Returns the response to a request that is not served.
 fn refusal_response(
     respond: Option<&SharedFn<Refusal, HttpResponse>>,
     refusal: &Refusal,
-    syntax: HeaderSyntax,
+    reply: ResponseSettings,
 ) -> HttpResponse {
-    match respond {
-        Some(respond) => made_of(respond(refusal), refusal, syntax),
-        None => problem_json(refusal, syntax),
-    }
+    let refusal = &*reply.refusal(refusal);
+    let response = match respond {
+        Some(respond) => respond(refusal),
+        None => problem_json(refusal, refusal.problem()),
+    };
+    made_of(response, refusal, reply)
 }
 
 impl<B> ResponseParts for HttpResponse<B> {

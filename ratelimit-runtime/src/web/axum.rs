@@ -29,14 +29,14 @@
 use ::axum::response::{IntoResponse, Response};
 
 use super::{
-    headers::HeaderSyntax,
     refusal::Refusal,
+    response::ResponseSettings,
     tower::{ProblemJson, refusal_response},
 };
 use crate::error::RateLimitError;
 
 /// 429, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the default
-/// [`HeaderSyntax`]; see [`Refusal`].
+/// [`HeaderSyntax`](super::HeaderSyntax); see [`Refusal`].
 impl IntoResponse for RateLimitError {
     fn into_response(self) -> Response {
         Refusal::Limit(self).into_response()
@@ -45,6 +45,6 @@ impl IntoResponse for RateLimitError {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        refusal_response(&ProblemJson, &self, HeaderSyntax::default())
+        refusal_response(&ProblemJson, &self, ResponseSettings::default())
     }
 }

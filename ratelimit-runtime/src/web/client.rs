@@ -19,7 +19,8 @@ impl Limiter {
     /// [`pause`](Self::pause). Returns `true` if it does. It needs the feature `tower`.
     ///
     /// An answer 429 or 503 asks by `Retry-After`, in seconds or as a date, or by `retry-after-ms`. Any answer asks
-    /// by `RateLimit` with `r=0`, by `x-ratelimit-remaining: 0` beside `x-ratelimit-reset`, and by the forms of these in use. Every
+    /// by `RateLimit` with `r=0`, by `x-ratelimit-remaining: 0` beside `x-ratelimit-reset`, and by the forms of these in use,
+    /// such as those of `OpenAI` and Anthropic. Every
     /// other answer does nothing, and asks no store.
     ///
     /// An answer that comes late does nothing: its wait, counted from the call's turn, is over by then.

@@ -1,7 +1,7 @@
 //! The decision about a request before it is served, written once for all frameworks:
 //! `tower/rate_limit.rs` and `actix/rate_limit.rs` apply it to their own requests and responses.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
     headers::HeaderSyntax,
@@ -9,6 +9,7 @@ use super::{
     limit::{Limit, PlannedCheck},
     permits::Permits,
     refusal::Refusal,
+    response::{BusyWait, ResponseSettings},
 };
 use crate::{
     caller::{self, Caller},
@@ -33,7 +34,7 @@ pub(super) struct Gate<R> {
     identity: Option<Identity<R>>,
     /// The treatment of a request without an ambient caller.
     on_missing: OnMissing,
-    pub(super) syntax: HeaderSyntax,
+    pub(super) reply: ResponseSettings,
     skip: Option<SharedFn<R, bool>>,
 }
 
@@ -70,7 +71,14 @@ impl<R, H> RateLimitLayer<R, H> {
     /// out replaces them by its own.
     #[must_use]
     pub fn headers(self, syntax: HeaderSyntax) -> Self {
-        self.with(|gate| gate.syntax = syntax)
+        self.with(|gate| gate.reply.syntax = syntax)
+    }
+
+    /// Sets the wait that clients are told by a [`Busy`](crate::Busy), or `None` for none, instead of that of the limiter:
+    /// [`retry_busy_after`](crate::LimiterBuilder::retry_busy_after).
+    #[must_use]
+    pub fn retry_busy_after(self, wait: impl Into<Option<Duration>>) -> Self {
+        self.with(|gate| gate.reply.busy_wait = BusyWait::OfLayer(wait.into()))
     }
 
     /// Passes on requests for which `skip` returns `true`, uncounted.
@@ -96,12 +104,12 @@ impl<R, H: Clone> Clone for RateLimitLayer<R, H> {
 
 impl<R, H> fmt::Debug for RateLimitLayer<R, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Gate { limits, limiter, identity, syntax, .. } = &*self.gate;
+        let Gate { limits, limiter, identity, reply, .. } = &*self.gate;
         f.debug_struct("RateLimitLayer")
             .field("limits", limits)
             .field("limiter", limiter)
             .field("identity", identity)
-            .field("headers", syntax)
+            .field("headers", &reply.syntax)
             .finish_non_exhaustive()
     }
 }
@@ -121,7 +129,7 @@ impl<R: RequestHead + 'static> Gate<R> {
             limiter: None,
             identity: None,
             on_missing: OnMissing::default(),
-            syntax: HeaderSyntax::default(),
+            reply: ResponseSettings::default(),
             skip: None,
         }
     }

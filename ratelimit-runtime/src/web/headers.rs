@@ -1,6 +1,10 @@
 //! Rate limit headers: names and values, from the answers of a request's limits. Pure.
 
-use std::{fmt::Write, time::Duration};
+use std::{
+    cmp::Reverse,
+    fmt::Write,
+    time::{Duration, SystemTime},
+};
 
 use crate::{
     decision::Decision,
@@ -10,7 +14,8 @@ use crate::{
 
 /// The syntax of the headers with the remaining quota.
 ///
-/// The IETF's HTTPAPI working group drafts a standard. Drafts change, so a variant names its draft.
+/// The IETF's HTTPAPI working group drafts a standard. Drafts change, so a variant names its draft. Draft 11 expired on 24
+/// November 2026 without a successor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HeaderSyntax {
@@ -26,7 +31,9 @@ pub enum HeaderSyntax {
     /// - `qu="concurrent-requests"` marks calls in flight, which have neither `w` nor `t`. If the policy has
     ///   a window too, their item has a name of its own: `feed-in-flight` for the policy `feed`.
     ///
-    /// With several tiers, an item describes the tier of the answer's numbers.
+    /// With several tiers, an item describes the tier of the answer's numbers. Exhausted policies stand first, the one
+    /// with the longest wait before all: `huggingface_hub` reads the first item alone, and only if the policy's name
+    /// consists of letters, digits and `_`.
     #[default]
     Draft11,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`: the `q`, `r` and `t` of one
@@ -35,11 +42,19 @@ pub enum HeaderSyntax {
     /// Some clients read `RateLimit` by an older draft only. The npm package `ratelimit-header-parser`
     /// makes `NaN` of the current one, also under [`Both`](Self::Both), and reads these headers.
     Legacy,
-    /// The headers of both.
+    /// The same, with `X-RateLimit-Reset` in seconds since 1970, as GitHub and Express send it.
+    LegacyEpoch,
+    /// The headers of [`Draft11`](Self::Draft11) and [`Legacy`](Self::Legacy).
     Both,
     /// None.
     Off,
 }
+
+/// The header with the wait in whole seconds.
+pub(super) const RETRY_AFTER: &str = "retry-after";
+
+/// The header with the exact wait, which SDKs of language models read first.
+pub(super) const RETRY_AFTER_MS: &str = "retry-after-ms";
 
 const POLICY: &str = "ratelimit-policy";
 const QUOTA: &str = "ratelimit";
@@ -47,14 +62,28 @@ const LEGACY_LIMIT: &str = "x-ratelimit-limit";
 const LEGACY_REMAINING: &str = "x-ratelimit-remaining";
 const LEGACY_RESET: &str = "x-ratelimit-reset";
 
+/// The headers that a service has to expose to scripts of other origins, in lower case: those of
+/// [all syntaxes](HeaderSyntax::ALL), and the waits of a [`Refusal`](super::Refusal).
+///
+/// ```
+/// # #[cfg(feature = "tower")] {
+/// let names = ratelimit_runtime::web::EXPOSED_HEADERS.map(http::HeaderName::from_static);
+/// # assert_eq!(names[0], "retry-after");
+/// # }
+/// // For tower-http: `CorsLayer::new().expose_headers(names)`, outside of the layers of this crate.
+/// ```
+pub const EXPOSED_HEADERS: [&str; 7] = {
+    let [policy, quota, limit, remaining, reset] = HeaderSyntax::ALL;
+    [RETRY_AFTER, RETRY_AFTER_MS, policy, quota, limit, remaining, reset]
+};
+
 impl HeaderSyntax {
-    /// The names of all headers of all syntaxes, in lower case. A response has to expose them to scripts
-    /// of other origins.
+    /// The names of all headers of all syntaxes, in lower case. [`EXPOSED_HEADERS`] has them too.
     pub const ALL: [&str; 5] = [POLICY, QUOTA, LEGACY_LIMIT, LEGACY_REMAINING, LEGACY_RESET];
 
     /// Returns the headers for the answers of a request's limits, as lower-case names and values.
     ///
-    /// Policies have the order of their first answers; the last answer of each counts. Seconds to wait
+    /// Exhausted policies stand first. All others have the order of their first answers; the last answer of each counts. Seconds to wait
     /// are rounded up. A policy name that is not ASCII is percent-encoded. Answers without a quota,
     /// such as [`Unavailable`](crate::Unavailable), make no headers.
     ///
@@ -89,13 +118,15 @@ impl HeaderSyntax {
             headers.push((POLICY, list(&quotas, Quota::write_policy)));
             headers.push((QUOTA, list(&quotas, Quota::write_remaining)));
         }
-        if matches!(self, Self::Legacy | Self::Both)
+        if matches!(self, Self::Legacy | Self::LegacyEpoch | Self::Both)
             && let Some(one) = quotas.iter().min_by_key(|it| (!it.is_refused, it.remaining))
         {
             headers.push((LEGACY_LIMIT, one.units.to_string()));
             headers.push((LEGACY_REMAINING, one.remaining.to_string()));
             if one.window.is_some() {
-                headers.push((LEGACY_RESET, seconds(one.wait).to_string()));
+                let epoch = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+                let from = if self == Self::LegacyEpoch { epoch } else { Duration::ZERO };
+                headers.push((LEGACY_RESET, seconds(from + one.wait).to_string()));
             }
         }
         headers
@@ -149,6 +180,11 @@ impl Quota {
         }
     }
 
+    /// Returns `true` if the policy refuses calls of this cost.
+    fn is_exhausted(&self) -> bool {
+        self.is_refused || self.remaining == 0
+    }
+
     fn write_policy(&self, list: &mut String) {
         let _ = write!(list, ";q={}", self.units);
         if self.window.is_some() && self.unit != QuotaUnit::Requests {
@@ -182,7 +218,8 @@ fn window(quota: u32, threshold: u32, period: Duration) -> Option<Duration> {
     Some(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
 }
 
-/// Returns one quota for each item, in the order of their first answers.
+/// Returns one quota for each item: those that are exhausted by their waits, and then the others in the order of their
+/// first answers.
 fn quotas(answers: &[Result<Decision, RateLimitError>]) -> Vec<Quota> {
     let mut quotas: Vec<Quota> = Vec::new();
     for quota in answers.iter().filter_map(Quota::of) {
@@ -191,13 +228,14 @@ fn quotas(answers: &[Result<Decision, RateLimitError>]) -> Vec<Quota> {
             None => quotas.push(quota),
         }
     }
+    quotas.sort_by_key(|it| Reverse(it.is_exhausted().then_some(it.wait)));
     quotas
 }
 
-/// Returns the seconds until the last of the exhausted policies has units again.
-pub(super) fn exhausted_for(answers: &[Result<Decision, RateLimitError>]) -> u64 {
+/// Returns the time until the last of the policies without units has some again.
+pub(super) fn exhausted_for(answers: &[Result<Decision, RateLimitError>]) -> Duration {
     let exhausted = quotas(answers).into_iter().filter(|quota| quota.remaining == 0);
-    exhausted.map(|quota| seconds(quota.wait)).max().unwrap_or(0)
+    exhausted.map(|quota| quota.wait).max().unwrap_or_default()
 }
 
 /// Formats a list of strings with parameters (RFC 9651).

@@ -4,12 +4,13 @@
 //! actix-web has the types of `http` 0.2. The frameworks therefore share decisions and no types:
 //! `tower/identity.rs` and `actix/identity.rs` apply them to their own requests and responses.
 
-use std::{fmt, future::Future, sync::Arc};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use super::{
     headers::HeaderSyntax,
     identity::{Identity, RequestHead, SharedFn},
     refusal::Refusal,
+    response::{BusyWait, ResponseSettings},
     single_value::single_value,
     treatment::Replaced,
 };
@@ -66,7 +67,7 @@ pub fn body_units<R: RequestHead>(
 /// remaining quota to responses: `web::tower::IdentityLayer` or `web::actix::IdentityMiddleware`.
 pub struct IdentityLayer<R, H> {
     identity: Identity<R>,
-    pub(super) syntax: HeaderSyntax,
+    pub(super) reply: ResponseSettings,
     explicit_keys: bool,
     skip: Option<SharedFn<R, bool>>,
     pub(super) replaced: Replaced,
@@ -77,7 +78,15 @@ impl<R, H> IdentityLayer<R, H> {
     /// Sets the syntax of the rate limit headers.
     #[must_use]
     pub fn headers(mut self, syntax: HeaderSyntax) -> Self {
-        self.syntax = syntax;
+        self.reply.syntax = syntax;
+        self
+    }
+
+    /// Sets the wait that clients are told by a [`Busy`](crate::Busy), or `None` for none, instead of that of the limiter:
+    /// [`retry_busy_after`](crate::LimiterBuilder::retry_busy_after).
+    #[must_use]
+    pub fn retry_busy_after(mut self, wait: impl Into<Option<Duration>>) -> Self {
+        self.reply.busy_wait = BusyWait::OfLayer(wait.into());
         self
     }
 
@@ -129,16 +138,16 @@ impl<R, H> IdentityLayer<R, H> {
 
     /// Sets the builder of refusal responses.
     pub(super) fn responding<G>(self, responder: G) -> IdentityLayer<R, G> {
-        let Self { identity, syntax, explicit_keys, skip, mut replaced, .. } = self;
+        let Self { identity, reply, explicit_keys, skip, mut replaced, .. } = self;
         replaced.made = true;
-        IdentityLayer { identity, syntax, explicit_keys, skip, replaced, responder }
+        IdentityLayer { identity, reply, explicit_keys, skip, replaced, responder }
     }
 }
 
 impl<R: RequestHead + 'static, H> IdentityLayer<R, H> {
     pub(super) fn with_responder(identity: Identity<R>, responder: H) -> Self {
-        let (syntax, replaced) = (HeaderSyntax::default(), Replaced::default());
-        Self { identity, syntax, explicit_keys: false, skip: None, replaced, responder }
+        let (reply, replaced) = (ResponseSettings::default(), Replaced::default());
+        Self { identity, reply, explicit_keys: false, skip: None, replaced, responder }
     }
 
     /// Returns the caller of a request; `None` for a request to skip.
@@ -176,7 +185,7 @@ impl<R, H> fmt::Debug for IdentityLayer<R, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdentityLayer")
             .field("identity", &self.identity)
-            .field("headers", &self.syntax)
+            .field("headers", &self.reply.syntax)
             .finish_non_exhaustive()
     }
 }

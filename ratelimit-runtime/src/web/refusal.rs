@@ -1,8 +1,11 @@
 //! The refusal of a request: status, headers and problem details. Pure.
 
-use std::{fmt::Write, time::Duration};
+use std::fmt::Write;
 
-use super::headers::{HeaderSyntax, name_in_flight, push_quoted, seconds, wire_name};
+use super::{
+    headers::{HeaderSyntax, name_in_flight, push_quoted, wire_name},
+    wait::Wait,
+};
 use crate::error::RateLimitError;
 
 /// The content type of [`Refusal::problem`].
@@ -18,9 +21,6 @@ const DENIED: &str =
 /// The problem type of a request that its limit can never admit.
 const TOO_LARGE: &str =
     "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/struct.TooLarge.html";
-
-/// The wait of a request that the store could not decide. A failing server is tested at least this often.
-const UNDECIDED: Duration = Duration::from_secs(1);
 
 /// The detail of [`Refusal::NoIdentity`].
 pub(super) const NO_IDENTITY: &str = "the request does not identify its caller";
@@ -106,23 +106,31 @@ impl Refusal {
 
     /// Returns the value of `Retry-After` in seconds:
     ///
-    /// - the wait for a limit that is reached or a caller that is shut out until a time, rounded up and at
-    ///   least 1,
-    /// - 1 if the store could not decide, because a [circuit breaker](crate::guide::failures) tests a
-    ///   failing server at least once a second,
-    /// - `None` for anything else. A permit of calls in flight is free at any time.
+    /// - the wait [told](crate::Exceeded::told_after) for a limit that is reached, and the wait of a caller that is
+    ///   shut out until a time, rounded up and at least 1,
+    /// - 1 or 2 if the store could not decide, or all permits of calls in flight are held, unless
+    ///   [another wait](crate::LimiterBuilder::retry_busy_after) is set: a guess, rounded to the nearest second,
+    /// - `None` for anything else.
+    ///
+    /// It is at most 2 147 483, some 24 days: after a longer wait, clients on Node repeat a request at once.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         let Self::Limit(error) = self else { return None };
-        whole_wait(error)
+        Wait::of(error).map(Wait::whole_seconds)
     }
 
     /// Returns the headers of the response except its content type: `Cache-Control`, `Retry-After`,
     /// `WWW-Authenticate`, and those of the syntax. Names are in lower case.
+    ///
+    /// `retry-after-ms` stands beside `Retry-After` if the wait is no whole second. The SDKs of `OpenAI`, Anthropic,
+    /// Cohere and Mistral read it first.
     #[must_use]
     pub fn headers(&self, syntax: HeaderSyntax) -> Vec<(&'static str, String)> {
         let mut headers = vec![("cache-control", "no-store".to_owned())];
-        headers.extend(self.retry_after().map(|wait| ("retry-after", wait.to_string())));
+        if let Self::Limit(error) = self {
+            let fields = Wait::of(error).into_iter().flat_map(Wait::headers);
+            headers.extend(fields.filter_map(|(name, value)| Some((name, value?))));
+        }
         if let Self::Unauthorized { challenge } = self {
             headers.push(("www-authenticate", (*challenge).to_owned()));
         }
@@ -139,17 +147,59 @@ impl Refusal {
     /// of their own, and so has a caller that is shut out.
     #[must_use]
     pub fn problem(&self) -> String {
+        let mut body = self.open_problem();
+        body.push('}');
+        body
+    }
+
+    /// Returns the same with one more member, `error`, which has the members `message`, `type` and `code`.
+    ///
+    /// Clients of language models look for it: async-openai repeats no request without it, and the SDKs of `OpenAI` and
+    /// Vercel show its message alone.
+    ///
+    /// ```
+    /// use ratelimit_runtime::web::Refusal;
+    ///
+    /// let error = r#""error":{"message":"the request does not identify its caller","type":"invalid_request_error","#;
+    /// assert!(Refusal::NoIdentity.problem_with_error().contains(error));
+    /// ```
+    #[must_use]
+    pub fn problem_with_error(&self) -> String {
+        let mut body = self.open_problem();
+        let status = self.status();
+        let kind = match status {
+            401 => "authentication_error",
+            403 => "permission_error",
+            429 => "rate_limit_error",
+            503 => "overloaded_error",
+            500.. => "api_error",
+            _ => "invalid_request_error",
+        };
+        let code = if status == 429 { "rate_limit_exceeded" } else { kind };
+        body.push_str(",\"error\":{\"message\":");
+        push_quoted(&mut body, &self.detail());
+        let _ = write!(body, ",\"type\":\"{kind}\",\"code\":\"{code}\"}}}}");
+        body
+    }
+
+    /// Returns the sentence for people.
+    fn detail(&self) -> String {
+        match self {
+            Self::Limit(error) => error.to_string(),
+            Self::NoIdentity | Self::Unauthorized { .. } => NO_IDENTITY.to_owned(),
+            Self::MalformedIdentity => MALFORMED_IDENTITY.to_owned(),
+        }
+    }
+
+    /// Returns the problem details without the last brace.
+    fn open_problem(&self) -> String {
         let (status, kind, title) = self.kind();
         let mut body = String::from("{\"type\":");
         push_quoted(&mut body, kind);
         body.push_str(",\"title\":");
         push_quoted(&mut body, title);
         let _ = write!(body, ",\"status\":{status},\"detail\":");
-        match self {
-            Self::Limit(error) => push_quoted(&mut body, &error.to_string()),
-            Self::NoIdentity | Self::Unauthorized { .. } => push_quoted(&mut body, NO_IDENTITY),
-            Self::MalformedIdentity => push_quoted(&mut body, MALFORMED_IDENTITY),
-        }
+        push_quoted(&mut body, &self.detail());
         let violated = match self {
             Self::Limit(RateLimitError::Exceeded(error)) => Some(wire_name(error.shown_name())),
             Self::Limit(RateLimitError::Busy(error)) => Some(name_in_flight(error)),
@@ -161,24 +211,6 @@ impl Refusal {
             push_quoted(&mut body, &name);
             body.push(']');
         }
-        body.push('}');
         body
-    }
-}
-
-/// Returns the wait in seconds, rounded up and at least 1.
-pub(super) fn whole_wait(error: &RateLimitError) -> Option<u64> {
-    wait(error).map(|wait| seconds(wait).max(1))
-}
-
-/// Returns the time after which a client may repeat its request, if it is known.
-pub(super) fn wait(error: &RateLimitError) -> Option<Duration> {
-    match error {
-        RateLimitError::Exceeded(exceeded) => Some(exceeded.retry_after()),
-        RateLimitError::Denied(denied) => denied.retry_after(),
-        RateLimitError::Unavailable(_) => Some(UNDECIDED),
-        RateLimitError::Busy(_)
-        | RateLimitError::TooLarge(_)
-        | RateLimitError::InvalidPolicy(_) => None,
     }
 }

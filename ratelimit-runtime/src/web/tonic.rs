@@ -15,42 +15,44 @@
 //! The peer's address is known for TCP; under TLS take it from the extension `TlsConnectInfo` with
 //! `Identity::from_fn`, or insert a [`PeerAddress`](super::tower::PeerAddress).
 
-use std::time::Duration;
-
-use ::tonic::{Code, Status, body::Body, metadata::MetadataMap};
+use ::tonic::{
+    Code, Status,
+    body::Body,
+    metadata::{MetadataMap, MetadataValue},
+};
 use http::{Response, request::Parts};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::refusal::{MALFORMED_IDENTITY, NO_IDENTITY, Refusal, wait};
+use super::{
+    refusal::{MALFORMED_IDENTITY, NO_IDENTITY, Refusal},
+    response::{NO_RETRY, PUSHBACK},
+    wait::Wait,
+};
 use crate::error::RateLimitError;
-
-/// The metadata key with the time after which the retry policy of a client retries (gRFC A6).
-const PUSHBACK: &str = "grpc-retry-pushback-ms";
-
-/// The value under which a client does not retry.
-const NO_RETRY: i32 = -1;
 
 /// The status of each error:
 ///
 /// | error | status | `RetryInfo` | `grpc-retry-pushback-ms` |
 /// |---|---|---|---|
 /// | [`Exceeded`](crate::Exceeded) | `RESOURCE_EXHAUSTED` | the wait | the wait, rounded up and at least 1 |
-/// | [`Busy`](crate::Busy) | `RESOURCE_EXHAUSTED` | none | none: the client's own backoff applies |
+/// | [`Busy`](crate::Busy) | `RESOURCE_EXHAUSTED` | a guess, 1 to 2 s | the guess |
 /// | [`Denied`](crate::Denied) until a time | `RESOURCE_EXHAUSTED` | the wait | the wait, as above |
 /// | [`Denied`](crate::Denied) without an end | `PERMISSION_DENIED` | none | none |
-/// | [`Unavailable`](crate::Unavailable) | `UNAVAILABLE` | 1 s | 1000 |
+/// | [`Unavailable`](crate::Unavailable) | `UNAVAILABLE` | a guess, 1 to 2 s | the guess |
 /// | [`TooLarge`](crate::TooLarge) | `FAILED_PRECONDITION` | none | none |
 /// | [`InvalidPolicy`](crate::InvalidPolicy) | `INTERNAL` | none | -1: no retry |
 ///
 /// The first two have a `QuotaFailure`, whose subject is the policy's name, with its plan.
 ///
 /// The metadata is for retry policies in a client's service config, which ignore `RetryInfo`. It makes a
-/// client that retries `RESOURCE_EXHAUSTED` wait as long as it must. A wait of more than 24 days does
-/// not fit: it is -1. `TooLarge` has none, because clients count a -1 as a failure of the server, and
-/// then retry their other calls less.
+/// client that retries `RESOURCE_EXHAUSTED` wait as long as it must. It is at most 2 147 483 000, some 24 days.
+/// `TooLarge` has none, because clients count a -1 as a failure of the server, and then retry their other calls less.
+///
+/// Under a layer it is -1 if the wait is longer than the call's `grpc-timeout` leaves. A client would otherwise wait for
+/// its deadline, and report `DEADLINE_EXCEEDED` in place of the refusal.
 impl From<RateLimitError> for Status {
     fn from(error: RateLimitError) -> Self {
-        let (message, wait) = (error.to_string(), wait(&error));
+        let (message, wait) = (error.to_string(), Wait::of(&error));
         let (code, failed_quota) = match &error {
             RateLimitError::Exceeded(error) => (Code::ResourceExhausted, Some(error.shown_name())),
             RateLimitError::Busy(error) => (Code::ResourceExhausted, Some(error.shown_name())),
@@ -65,19 +67,13 @@ impl From<RateLimitError> for Status {
             details.add_quota_failure_violation(policy, &message);
         }
         if let Some(wait) = wait {
-            details.set_retry_info(Some(wait));
-            metadata.insert(PUSHBACK, pushback(wait).into());
+            details.set_retry_info(Some(wait.exact));
+            metadata.insert(PUSHBACK, MetadataValue::from(wait.millis()));
         } else if code == Code::Internal {
-            metadata.insert(PUSHBACK, NO_RETRY.into());
+            metadata.insert(PUSHBACK, MetadataValue::from_static(NO_RETRY));
         }
         Self::with_error_details_and_metadata(code, message, details, metadata)
     }
-}
-
-/// Returns a wait in milliseconds, rounded up and at least 1, if it fits.
-fn pushback(wait: Duration) -> i32 {
-    let millis = wait.as_micros().div_ceil(1_000).max(1);
-    i32::try_from(millis).unwrap_or(NO_RETRY)
 }
 
 /// `INVALID_ARGUMENT` for a request without a well-formed identity, and `UNAUTHENTICATED` under

@@ -16,8 +16,8 @@
 //! tonic's `Server` it is the first. From the outside in:
 //!
 //! 1. Cross-origin handling, such as `tower_http::cors::CorsLayer`. It answers preflights itself, so
-//!    that none reaches a limit, and makes refusals readable for scripts. Expose `ratelimit`,
-//!    `ratelimit-policy` and `retry-after` there.
+//!    that none reaches a limit, and makes refusals readable for scripts. Expose the
+//!    [headers](super::EXPOSED_HEADERS) there: [recipe](crate::guide::layers#scripts-of-other-origins).
 //! 2. Authentication, if [`Identity::extension`](super::Identity::extension) reads the authenticated
 //!    principal.
 //! 3. [`IdentityLayer`].
@@ -28,6 +28,7 @@
 //! imitate one and reach handlers of `any` method uncounted.
 
 mod body;
+mod deadline;
 mod identity;
 mod peer;
 mod rate_limit;
@@ -43,10 +44,9 @@ pub use rate_limit::{RateLimitLayer, RateLimitService};
 pub use service::ResponseFuture;
 
 use super::{
-    headers::HeaderSyntax,
     identity::{RequestHead, Sealed},
     refusal::{PROBLEM_JSON, Refusal},
-    response::{ResponseParts, made_of, parts_of_http},
+    response::{ResponseParts, ResponseSettings, made_of, parts_of_http},
 };
 pub use super::{
     middleware::{body_units, paths},
@@ -87,12 +87,32 @@ pub struct ProblemJson;
 
 impl<B: From<String>> Respond<B> for ProblemJson {
     fn respond(&self, refusal: &Refusal) -> Response<B> {
-        let mut response = Response::new(refusal.problem().into());
-        *response.status_mut() = status(refusal);
-        let content_type = HeaderValue::from_static(PROBLEM_JSON);
-        response.headers_mut().insert(CONTENT_TYPE, content_type);
-        response
+        problem_json(refusal, refusal.problem())
     }
+}
+
+fn problem_json<B: From<String>>(refusal: &Refusal, body: String) -> Response<B> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status(refusal);
+    let content_type = HeaderValue::from_static(PROBLEM_JSON);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+/// Returns a response whose body clients of language models understand too, by
+/// [`Refusal::problem_with_error`]. For the `respond` of a layer:
+///
+/// ```
+/// use axum::Router;
+/// use ratelimit_runtime::web::tower::{Identity, IdentityLayer, problem_with_error};
+///
+/// # #[cfg(feature = "axum")]
+/// let app: Router =
+///     Router::new().layer(IdentityLayer::new(Identity::peer()).respond(problem_with_error));
+/// ```
+#[must_use]
+pub fn problem_with_error<B: From<String>>(refusal: &Refusal) -> Response<B> {
+    problem_json(refusal, refusal.problem_with_error())
 }
 
 fn status(refusal: &Refusal) -> StatusCode {
@@ -104,15 +124,16 @@ fn status(refusal: &Refusal) -> StatusCode {
 pub(super) fn refusal_response<B>(
     responder: &impl Respond<B>,
     refusal: &Refusal,
-    syntax: HeaderSyntax,
+    reply: ResponseSettings,
 ) -> Response<B> {
-    made_of(responder.respond(refusal), refusal, syntax)
+    let refusal = &*reply.refusal(refusal);
+    made_of(responder.respond(refusal), refusal, reply)
 }
 
-/// The response of [`ProblemJson`] with the default [`HeaderSyntax`], as of axum and hyper.
+/// The response of [`ProblemJson`] with the default [`HeaderSyntax`](super::HeaderSyntax), as of axum and hyper.
 impl<B: From<String>> From<RateLimitError> for Response<B> {
     fn from(error: RateLimitError) -> Self {
-        refusal_response(&ProblemJson, &error.into(), HeaderSyntax::default())
+        refusal_response(&ProblemJson, &error.into(), ResponseSettings::default())
     }
 }
 

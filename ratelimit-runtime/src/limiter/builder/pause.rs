@@ -8,8 +8,8 @@ use super::LimiterBuilder;
 const LONGEST: Duration = Duration::from_secs(31 * 24 * 3_600);
 
 impl LimiterBuilder {
-    /// Sets the longest [pause](crate::Limiter::pause) of a caller; 10 minutes by default, at most 31 days. A longer one
-    /// is cut: the remote service chooses it, and may be wrong.
+    /// Sets the longest [pause](crate::Limiter::pause) of a caller; 24 hours by default, at most 31 days. A longer one
+    /// is cut, and logged at `warn`: the remote service chooses it, and may be wrong.
     ///
     /// ```
     /// use std::time::Duration;

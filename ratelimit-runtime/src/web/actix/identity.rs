@@ -71,7 +71,7 @@ impl IdentityMiddleware {
     }
 
     fn refusal_response(&self, refusal: &Refusal) -> HttpResponse {
-        refusal_response(self.responder.as_ref(), refusal, self.syntax)
+        refusal_response(self.responder.as_ref(), refusal, self.reply)
     }
 
     /// Returns the response to a request whose calls were observed: with their headers, or the layer's own.
@@ -80,18 +80,18 @@ impl IdentityMiddleware {
         mut response: HttpResponse<B>,
         mut observed: Observation,
     ) -> HttpResponse<EitherBody<PermitBody<B>>> {
-        let syntax = self.syntax;
+        let reply = self.reply;
         let permits = Permits(mem::take(&mut observed.permits));
         let hold = |_: &mut _, body| PermitBody::holding(body, permits);
         let mut response = match self.replaced.treatment(&response, &mut observed) {
             Treatment::Keep => response.map_body(hold).map_into_left_body(),
             Treatment::Complete(refusal) => {
-                complete(&mut response, &refusal, syntax);
+                complete(&mut response, &reply.refusal(&refusal), reply.syntax);
                 response.map_body(hold).map_into_left_body()
             }
             Treatment::Replace(refusal) => self.refusal_response(&refusal).map_into_right_body(),
         };
-        set_headers(&mut response, syntax, observed.answers);
+        set_headers(&mut response, reply, observed.answers);
         response
     }
 }

@@ -93,7 +93,7 @@ impl RateLimitMiddleware {
         request: ServiceRequest,
         refusal: &Refusal,
     ) -> ServiceResponse<EitherBody<B>> {
-        let response = refusal_response(self.responder.as_ref(), refusal, self.gate.syntax);
+        let response = refusal_response(self.responder.as_ref(), refusal, self.gate.reply);
         request.into_response(response).map_into_right_body()
     }
 }
@@ -158,7 +158,7 @@ where
                 (Ok((response, mut permits)), observed) => {
                     permits.append(Permits(observed.permits));
                     let mut response = response?.map_body(hold(permits)).map_into_left_body();
-                    set_headers(response.response_mut(), layer.gate.syntax, observed.answers);
+                    set_headers(response.response_mut(), layer.gate.reply, observed.answers);
                     Ok(response)
                 }
             }

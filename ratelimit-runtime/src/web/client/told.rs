@@ -2,13 +2,19 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::time::days_since_1970;
+
 /// The header fields with the units that are left, and those with the time until there are more.
-const COMMON: [(&str, &str); 5] = [
+const COMMON: [(&str, &str); 9] = [
     ("x-ratelimit-remaining", "x-ratelimit-reset"),
     ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
     ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
     ("x-rate-limit-remaining", "x-rate-limit-reset"),
     ("ratelimit-remaining", "ratelimit-reset"),
+    ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"),
+    ("anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset"),
+    ("anthropic-ratelimit-input-tokens-remaining", "anthropic-ratelimit-input-tokens-reset"),
+    ("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-reset"),
 ];
 
 /// From this number on, a reset is a time in seconds since 1970, and from the next one on in milliseconds.
@@ -51,13 +57,13 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number| text.chars().all(is_digit) && *number < 1e15)
 }
 
-/// Returns the seconds until a reset: a number of them, a time since 1970, or spans such as `1m30.5s`.
+/// Returns the seconds until a reset: a number of them, a time since 1970, spans such as `1m30.5s`, or a time in UTC.
 fn until(reset: &str, now: f64) -> Option<f64> {
     match number(reset) {
         Some(millis) if millis >= EPOCHS[1] => Some(millis / 1e3 - now),
         Some(seconds) if seconds >= EPOCHS[0] => Some(seconds - now),
         Some(seconds) => Some(seconds),
-        None => spans(reset.trim()),
+        None => spans(reset.trim()).or_else(|| utc(reset.trim()).map(|time| time - now)),
     }
 }
 
@@ -102,6 +108,22 @@ fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
 /// Returns the seconds from 1970 to a date such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 fn date(text: &str) -> Option<f64> {
     since_1970(httpdate::parse_http_date(text.trim()).ok()?)
+}
+
+/// Returns the seconds from 1970 to a time in UTC such as `1994-11-06T08:49:37Z` (RFC 3339).
+fn utc(text: &str) -> Option<f64> {
+    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+    let date: Vec<u64> = date.split('-').map(|it| it.parse().ok()).collect::<Option<_>>()?;
+    let time: Vec<f64> = time.split(':').map(number).collect::<Option<_>>()?;
+    let [year, month, day] = date[..] else { return None };
+    let [hour, minute, second] = time[..] else { return None };
+    let is_date = year < 10_000 && (1..=12).contains(&month) && (1..=31).contains(&day);
+    // A leap second is the last one of its minute.
+    if !is_date || hour >= 24.0 || minute >= 60.0 || second >= 61.0 {
+        return None;
+    }
+    let days = u32::try_from(days_since_1970(year, month, day)).ok()?;
+    Some(f64::from(days) * 86_400.0 + hour * 3_600.0 + minute * 60.0 + second)
 }
 
 fn since_1970(time: SystemTime) -> Option<f64> {
@@ -175,6 +197,15 @@ mod tests {
             (&[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "12")], 12.0),
             (&[("ratelimit-remaining", "0"), ("ratelimit-reset", "12")], 12.0),
             (
+                &[
+                    ("anthropic-ratelimit-input-tokens-remaining", "0"),
+                    ("anthropic-ratelimit-input-tokens-reset", "1994-11-06T08:50:00.5Z"),
+                    ("anthropic-ratelimit-requests-remaining", "49"),
+                    ("anthropic-ratelimit-requests-reset", "1994-11-06T09:50:00Z"),
+                ],
+                23.5,
+            ),
+            (
                 &[("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "1m2.5s")],
                 62.5,
             ),
@@ -209,6 +240,11 @@ mod tests {
             &[("x-ratelimit-remaining", "1"), ("x-ratelimit-reset", "12")],
             &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1x")],
             &[("x-ratelimit-remaining", "0")],
+            &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1994-11-06T08:49:37Z")],
+            &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1994-13-06T08:50:37Z")],
+            &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1994-11-00T08:50:37Z")],
+            &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1994-11-06T08:50Z")],
+            &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1994-11-06T08:50:37")],
         ] {
             assert_eq!(told(429, fields), None, "{fields:?}");
         }

@@ -104,14 +104,13 @@ where
         let inner = self.inner.take();
         let layer = self.layer.clone();
         let (head, body) = request.into_parts();
-        let caller = layer.caller(&head);
+        let (caller, reply) = (layer.caller(&head), layer.reply.to(&head));
         let request = Request::from_parts(head, body);
         Box::pin(async move {
-            let syntax = layer.syntax;
             let caller = match caller {
                 Ok(Some(caller)) => caller,
                 Ok(None) => return inner.call(request).await,
-                Err(refusal) => return Ok(refusal_response(&layer.responder, &refusal, syntax)),
+                Err(refusal) => return Ok(refusal_response(&layer.responder, &refusal, reply)),
             };
             #[cfg(feature = "mcp")]
             let request = web::mcp::with_caller(request, &caller);
@@ -120,12 +119,14 @@ where
             let mut response = response?;
             match layer.replaced.treatment(&response, &mut observed) {
                 Treatment::Keep => {}
-                Treatment::Complete(refusal) => complete(&mut response, &refusal, syntax),
+                Treatment::Complete(refusal) => {
+                    complete(&mut response, &reply.refusal(&refusal), reply.syntax);
+                }
                 Treatment::Replace(refusal) => {
-                    response = refusal_response(&layer.responder, &refusal, syntax);
+                    response = refusal_response(&layer.responder, &refusal, reply);
                 }
             }
-            set_headers(&mut response, syntax, observed.answers);
+            set_headers(&mut response, reply, observed.answers);
             Ok(response.map(|body| body.hold(Permits(observed.permits))))
         })
     }

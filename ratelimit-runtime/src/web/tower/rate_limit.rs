@@ -150,9 +150,9 @@ where
         let RateLimitLayer { gate, responder } = self.layer.clone();
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            let planned = gate.plan(&head);
+            let (planned, reply) = (gate.plan(&head), gate.reply.to(&head));
             let request = Request::from_parts(head, body);
-            let refuse = |refusal| refusal_response(&responder, &refusal, gate.syntax);
+            let refuse = |refusal| refusal_response(&responder, &refusal, reply);
             let checks = match planned {
                 Ok(Some(checks)) => checks,
                 Ok(None) => return inner.call(request).await,
@@ -167,7 +167,7 @@ where
                 (Ok((response, mut permits)), observed) => {
                     permits.append(Permits(observed.permits));
                     let mut response = response?.map(|body| body.hold(permits));
-                    set_headers(&mut response, gate.syntax, observed.answers);
+                    set_headers(&mut response, reply, observed.answers);
                     Ok(response)
                 }
             }
