@@ -34,10 +34,7 @@ use rmcp::{
     service::RequestContext,
 };
 
-use super::{
-    Refusal,
-    refusal::{wait, whole_wait},
-};
+use super::{Refusal, wait::Wait};
 use crate::{caller::Caller, error::RateLimitError, rejection::FromRejection, request::next_id};
 
 /// The caller that an identity layer has found, in the extensions of a request.
@@ -90,10 +87,8 @@ impl From<RateLimitError> for ErrorData {
             _ => None,
         };
         let mut data = JsonObject::new();
-        if let Some(wait) = wait(&error) {
-            let millis = wait.as_micros().div_ceil(1_000).max(1);
-            let millis = u64::try_from(millis).unwrap_or(u64::MAX);
-            data.insert("retryAfterMs".to_owned(), millis.into());
+        if let Some(wait) = Wait::of(&error) {
+            data.insert("retryAfterMs".to_owned(), wait.millis().into());
         }
         if let Some((limit, remaining)) = numbers {
             data.insert("limit".to_owned(), limit.into());
@@ -107,7 +102,7 @@ impl From<RateLimitError> for ErrorData {
 
 /// Returns the error's text, and what a model is to do.
 fn message(error: &RateLimitError) -> String {
-    match (error, whole_wait(error)) {
+    match (error, Wait::of(error).map(Wait::whole_seconds)) {
         (_, Some(wait)) => format!("{error}; wait {wait} s, then repeat this call"),
         (RateLimitError::Busy(_), None) => {
             format!("{error}; repeat this call once an earlier one has ended")
