@@ -12,7 +12,7 @@ use ratelimit_runtime::{
     Decision, Limiter, Override, Policy, RateLimitError, rate_limit,
     web::{
         HeaderSyntax, OnMissing, PROBLEM_JSON, Refusal, actix,
-        tower::{RateLimitLayer, problem_with_error},
+        tower::{IdentityLayer, RateLimitLayer, problem_with_error},
     },
 };
 use serde_json::{Value, json};
@@ -250,7 +250,7 @@ async fn the_guess_of_a_busy_limit_is_set_by_the_limiter_and_by_each_layer() {
         let held = std::sync::Arc::new(Held::default());
         let inner = RateLimitLayer::new(ONE).on_missing(OnMissing::Shared).limiter(limiter);
         let inner = gate.into_iter().fold(inner, RateLimitLayer::retry_busy_after);
-        let outer = layer.into_iter().fold(by_user(), |it, wait| it.retry_busy_after(wait));
+        let outer = layer.into_iter().fold(by_user(), IdentityLayer::retry_busy_after);
         let router = Router::new().route("/", get(stay)).layer(inner);
         let router = router.layer(Extension(std::sync::Arc::clone(&held))).layer(outer);
         let [_, refused] = held.beside(async || ask(&router, request("/", "alice")).await).await;
