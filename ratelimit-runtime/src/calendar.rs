@@ -1,6 +1,9 @@
 //! Windows of the calendar, in microseconds since the UNIX epoch.
 //!
-//! Floor 1: pure. It is the one place that knows the feature `calendar` and its crate.
+//! Floor 1: pure. It is the one place that knows the feature `calendar` and its crates.
+
+#[cfg(feature = "calendar")]
+mod database;
 
 use std::{
     num::NonZeroU16,
@@ -76,13 +79,32 @@ pub(crate) fn windows(_: CalendarUnit, _: Option<&'static str>, _: u64) -> Optio
 /// Returns `true` if the zone is in a database. The windows of a recorded time stay known: it asks for none.
 #[cfg(feature = "calendar")]
 pub(crate) fn has_zone(zone: &str) -> bool {
-    jiff::tz::TimeZone::get(zone).is_ok()
+    database::zone(zone).is_some()
 }
 
 /// Without the feature, no zone is known.
 #[cfg(not(feature = "calendar"))]
 pub(crate) fn has_zone(_: &str) -> bool {
     false
+}
+
+/// Returns the database of zones for people, such as `2026f in the program`; nothing without the feature.
+pub(crate) fn database() -> Option<&'static str> {
+    #[cfg(feature = "calendar")]
+    return Some(database::name());
+    #[cfg(not(feature = "calendar"))]
+    None
+}
+
+/// Reads the environment variable that chooses the database of zones.
+///
+/// # Errors
+///
+/// The name of the variable, and the words that it may have.
+pub(crate) fn check_environment() -> Result<(), (&'static str, String)> {
+    #[cfg(feature = "calendar")]
+    database::choice().map_err(|why| (database::VARIABLE, why))?;
+    Ok(())
 }
 
 /// Reads a time such as `2026-03-29T00:59:00Z`.
@@ -96,10 +118,10 @@ mod of_database {
     use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
     use ratelimit_core::CalendarUnit;
 
-    use super::Windows;
+    use super::{Windows, database};
 
     pub(super) fn windows(unit: CalendarUnit, zone: Option<&str>, now: u64) -> Option<Windows> {
-        let zone = zone.map_or(Ok(TimeZone::UTC), TimeZone::get).ok()?;
+        let zone = zone.map_or(Some(TimeZone::UTC), database::zone)?;
         let today = Timestamp::from_microsecond(now.try_into().ok()?).ok()?;
         let today = today.to_zoned_datetime(zone.clone()).date();
         let first = match unit {

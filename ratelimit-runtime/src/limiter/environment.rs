@@ -7,6 +7,7 @@ use std::{
 
 use super::Limiter;
 use crate::{
+    calendar,
     error::{ConnectError, Fault},
     overrides::{Enforcement, Layer, OverrideSource},
 };
@@ -30,8 +31,9 @@ pub(super) fn variable(name: &'static str) -> Result<Option<String>, ConnectErro
     }
 }
 
-/// Sets the overrides in the environment.
-pub(super) fn override_limits(limiter: &Limiter) -> Result<(), ConnectError> {
+/// Sets the overrides in the environment, and checks what else limits read there.
+pub(super) fn apply(limiter: &Limiter) -> Result<(), ConnectError> {
+    calendar::check_environment().map_err(|(name, why)| refused(name, why))?;
     let mut layer = Layer::default();
     if let Some(text) = variable(OVERRIDES)? {
         layer = read(limiter, &text)?;

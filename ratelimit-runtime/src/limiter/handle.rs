@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::{backend::Backend, notices::Notices, queue::Queues, warning::OnWarning};
 use crate::{
+    calendar,
     caller::Caller,
     decision::LimiterId,
     key,
@@ -93,9 +94,12 @@ impl Limiter {
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limiter")
-            .field("store", &self.inner.backend.name())
-            .field("prefix", &self.inner.backend.prefix())
-            .finish()
+        let mut limiter = f.debug_struct("Limiter");
+        limiter.field("store", &self.inner.backend.name());
+        limiter.field("prefix", &self.inner.backend.prefix());
+        if let Some(calendar) = calendar::database() {
+            limiter.field("calendar", &calendar);
+        }
+        limiter.finish()
     }
 }

@@ -96,7 +96,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["bbec8b01ac369419437a28c1ec1d94892de58526", "a3b0f7434e9f4cce99564da81443fdd331fed8e3"],
+        ["4435ca3729be4501b18c33da59da008aa9428b4b", "1549b457894225ec3a1769da464af7daebeca6a1"],
         push_calendar_window,
     ),
 ];
