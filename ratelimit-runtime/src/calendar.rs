@@ -3,7 +3,7 @@
 //! Floor 1: pure. It is the one place that knows the feature `calendar` and its crates.
 
 #[cfg(feature = "calendar")]
-mod database;
+pub(crate) mod database;
 
 use std::{
     num::NonZeroU16,
@@ -86,25 +86,6 @@ pub(crate) fn has_zone(zone: &str) -> bool {
 #[cfg(not(feature = "calendar"))]
 pub(crate) fn has_zone(_: &str) -> bool {
     false
-}
-
-/// Returns the database of zones for people, such as `2026f in the program`; nothing without the feature.
-pub(crate) fn database() -> Option<&'static str> {
-    #[cfg(feature = "calendar")]
-    return Some(database::name());
-    #[cfg(not(feature = "calendar"))]
-    None
-}
-
-/// Reads the environment variable that chooses the database of zones.
-///
-/// # Errors
-///
-/// The name of the variable, and the words that it may have.
-pub(crate) fn check_environment() -> Result<(), (&'static str, String)> {
-    #[cfg(feature = "calendar")]
-    database::choice().map_err(|why| (database::VARIABLE, why))?;
-    Ok(())
 }
 
 /// Reads a time such as `2026-03-29T00:59:00Z`.

@@ -13,7 +13,7 @@ use std::{
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 /// The environment variable that chooses a database: `newest`, `system` or `bundled`.
-pub(super) const VARIABLE: &str = "RATELIMIT_CALENDAR";
+pub(crate) const VARIABLE: &str = "RATELIMIT_CALENDAR";
 
 /// The directories in which jiff looks for the system's database, after that of `TZDIR`.
 const DIRECTORIES: [&str; 3] = ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/etc/zoneinfo"];
@@ -26,7 +26,7 @@ struct Database {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Choice {
+pub(crate) enum Choice {
     Newest,
     System,
     Bundled,
@@ -41,12 +41,12 @@ pub(super) fn zone(name: &str) -> Option<TimeZone> {
 }
 
 /// Returns the version and the place of the database, for people.
-pub(super) fn name() -> &'static str {
+pub(crate) fn name() -> &'static str {
     &DATABASE.name
 }
 
 /// Returns the database that the environment chooses.
-pub(super) fn choice() -> Result<Choice, String> {
+pub(crate) fn choice() -> Result<Choice, String> {
     match env::var(VARIABLE).unwrap_or_default().trim() {
         "" | "newest" => Ok(Choice::Newest),
         "system" => Ok(Choice::System),

@@ -6,8 +6,9 @@ use std::{
 };
 
 use super::Limiter;
+#[cfg(feature = "calendar")]
+use crate::calendar::database;
 use crate::{
-    calendar,
     error::{ConnectError, Fault},
     overrides::{Enforcement, Layer, OverrideSource},
 };
@@ -33,7 +34,8 @@ pub(super) fn variable(name: &'static str) -> Result<Option<String>, ConnectErro
 
 /// Sets the overrides in the environment, and checks what else limits read there.
 pub(super) fn apply(limiter: &Limiter) -> Result<(), ConnectError> {
-    calendar::check_environment().map_err(|(name, why)| refused(name, why))?;
+    #[cfg(feature = "calendar")]
+    database::choice().map_err(|why| refused(database::VARIABLE, why))?;
     let mut layer = Layer::default();
     if let Some(text) = variable(OVERRIDES)? {
         layer = read(limiter, &text)?;

@@ -3,8 +3,9 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{backend::Backend, notices::Notices, queue::Queues, warning::OnWarning};
+#[cfg(feature = "calendar")]
+use crate::calendar::database;
 use crate::{
-    calendar,
     caller::Caller,
     decision::LimiterId,
     key,
@@ -97,9 +98,8 @@ impl fmt::Debug for Limiter {
         let mut limiter = f.debug_struct("Limiter");
         limiter.field("store", &self.inner.backend.name());
         limiter.field("prefix", &self.inner.backend.prefix());
-        if let Some(calendar) = calendar::database() {
-            limiter.field("calendar", &calendar);
-        }
+        #[cfg(feature = "calendar")]
+        limiter.field("calendar", &database::name());
         limiter.finish()
     }
 }
