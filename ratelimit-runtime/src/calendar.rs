@@ -1,6 +1,9 @@
 //! Windows of the calendar, in microseconds since the UNIX epoch.
 //!
-//! Floor 1: pure. It is the one place that knows the feature `calendar` and its crate.
+//! Floor 1: pure. It is the one place that knows the feature `calendar` and its crates.
+
+#[cfg(feature = "calendar")]
+pub(crate) mod database;
 
 use std::{
     num::NonZeroU16,
@@ -76,7 +79,7 @@ pub(crate) fn windows(_: CalendarUnit, _: Option<&'static str>, _: u64) -> Optio
 /// Returns `true` if the zone is in a database. The windows of a recorded time stay known: it asks for none.
 #[cfg(feature = "calendar")]
 pub(crate) fn has_zone(zone: &str) -> bool {
-    jiff::tz::TimeZone::get(zone).is_ok()
+    database::zone(zone).is_some()
 }
 
 /// Without the feature, no zone is known.
@@ -96,10 +99,10 @@ mod of_database {
     use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
     use ratelimit_core::CalendarUnit;
 
-    use super::Windows;
+    use super::{Windows, database};
 
     pub(super) fn windows(unit: CalendarUnit, zone: Option<&str>, now: u64) -> Option<Windows> {
-        let zone = zone.map_or(Ok(TimeZone::UTC), TimeZone::get).ok()?;
+        let zone = zone.map_or(Some(TimeZone::UTC), database::zone)?;
         let today = Timestamp::from_microsecond(now.try_into().ok()?).ok()?;
         let today = today.to_zoned_datetime(zone.clone()).date();
         let first = match unit {

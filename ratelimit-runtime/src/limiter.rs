@@ -76,7 +76,7 @@ impl Limiter {
     }
 
     /// Builds a limiter on the store that `url` names: `memory://`, `redis://[user:password@]host[:port][/db]`,
-    /// `unix:///path/to/socket`, `redis+cluster://host[:port],host[:port],..`, or
+    /// `unix:///path/to/socket`, `redis+cluster://host[:port],host[:port],..[/db]`, or
     /// `redis+sentinel://host[:port],host[:port],../primary[/db]`. With the feature `tls`, `rediss` in
     /// place of `redis` is the same over TLS. The page [`guide::redis`](crate::guide::redis) has all
     /// parameters.
@@ -98,7 +98,8 @@ impl Limiter {
     /// Builds a limiter on the store that the environment variable `RATELIMIT_URL` names, or in memory
     /// if it is not set.
     ///
-    /// `RATELIMIT_ENFORCEMENT` is the global enforcement: `on`, `dry_run` or `off`. With the feature
+    /// `RATELIMIT_ENFORCEMENT` is the global enforcement: `on`, `dry_run` or `off`. `RATELIMIT_CALENDAR` chooses the
+    /// [database of time zones](Policy::zone): `newest`, `system` or `bundled`. With the feature
     /// `overrides`, `RATELIMIT_OVERRIDES` contains a document of overrides, and
     /// `RATELIMIT_OVERRIDES_FILE` names a file of them, which is watched.
     ///

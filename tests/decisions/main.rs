@@ -26,3 +26,4 @@ mod too_large;
 mod units_in_flight;
 mod waiting;
 mod warned;
+mod zones;

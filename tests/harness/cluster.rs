@@ -1,10 +1,10 @@
 //! A Redis Cluster.
 
-use std::{collections::HashSet, iter, ops::RangeInclusive};
+use std::{collections::HashSet, iter, ops::RangeInclusive, process::Command};
 
 use super::{
     RedisServer, free_port,
-    redis_server::{Launch, url_of},
+    redis_server::{Launch, program, url_of},
     wait_for,
 };
 
@@ -90,6 +90,14 @@ impl Cluster {
     /// The URL of a limiter on the cluster, with the first three nodes.
     pub fn url(&self) -> String {
         url_of("cluster", &self.nodes[..3])
+    }
+
+    /// Returns `true` if the servers have databases in clusters: Valkey from 9.0 on.
+    pub fn has_databases() -> bool {
+        let version = Command::new(program()).arg("--version").output().expect("a server");
+        let version = String::from_utf8_lossy(&version.stdout).into_owned();
+        let major = version.strip_prefix("Valkey server v=").and_then(|it| it.split('.').next());
+        major.is_some_and(|it| it.parse::<u32>().expect("a number") >= 9)
     }
 
     /// The slot of a key without braces.
@@ -193,6 +201,9 @@ fn node(tls: &[String]) -> RedisServer {
         ["--cluster-require-full-coverage", "no"],
         ["--repl-diskless-sync-delay", "0"],
     ];
+    let databases = [["--cluster-databases", "16"]];
+    let databases = if Cluster::has_databases() { &databases[..] } else { &[] };
+    let arguments = [&arguments[..], databases].concat();
     // Nodes connect to each other on a second port, ten thousand above.
     let port = || iter::repeat_with(free_port).find(|port| *port < 55_000).expect("some are free");
     RedisServer::launch(&Launch::server(arguments.as_flattened()).with_tls(tls, port), port)

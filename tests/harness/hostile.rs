@@ -55,6 +55,8 @@ pub enum Hostility {
     ProxyErrors,
     /// `HELLO` ends the connection, as some proxies do.
     ClosesOnHello,
+    /// `HELLO` and `CLIENT` end the connection, as in twemproxy.
+    ClosesOnClient,
     /// Each connection ends after its login.
     ClosesAfterHello,
     /// The script is never known, and its text is refused.
@@ -75,7 +77,7 @@ use Hostility as Mode;
 
 impl Hostility {
     /// All modes.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::HugeText,
         Self::ImpossibleText,
         Self::HugeArray,
@@ -96,6 +98,7 @@ impl Hostility {
         Self::EchoesHello,
         Self::ProxyErrors,
         Self::ClosesOnHello,
+        Self::ClosesOnClient,
         Self::ClosesAfterHello,
         Self::RefusesScripts,
         Self::MovesToLongNames,
@@ -224,6 +227,7 @@ impl Session {
             }
             (Mode::ProxyErrors, ["HELLO" | "CLIENT", ..]) => text("-PROXY command not for you\r\n"),
             (Mode::ClosesOnHello, ["HELLO", ..])
+            | (Mode::ClosesOnClient, ["HELLO" | "CLIENT", ..])
             | (Mode::ClosesAfterHello, ["CLIENT", "SETNAME", ..]) => Reply::Close,
             (_, ["HELLO", ..]) => text("%1\r\n$5\r\nproto\r\n:3\r\n"),
             (mode, ["CLUSTER", ..]) => Reply::Bytes(map(mode, self.port)),

@@ -58,7 +58,7 @@ pub use self::{
     monitor::{Monitor, Replayed},
     on_lease::{call_at_once, heat},
     outage::outage,
-    own_process::ran_in_own_process,
+    own_process::{ran_in_own_process, ran_in_own_process_with},
     promises::Promises,
     proxy::{Network, Proxy},
     records::{Event, Record, Recorder, Records},

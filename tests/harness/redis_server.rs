@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    ffi::OsString,
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -223,10 +224,13 @@ impl RedisServer {
     }
 }
 
+/// The program of the servers; `ci/compatibility` names others than the system's.
+pub(crate) fn program() -> OsString {
+    std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
+}
+
 fn spawn(port: u16, directory: &Path, launch: &Launch) -> Child {
-    // `ci/compatibility` names other servers.
-    let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
-    let mut command = Command::new(program);
+    let mut command = Command::new(program());
     if launch.is_sentinel {
         // The sentinel writes its findings there.
         let file = directory.join("sentinel.conf");

@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{RedisServer, free_port, ran_in_own_process, until};
+use harness::{
+    Cluster, HostileServer, Hostility, RedisServer, free_port, ran_in_own_process, until,
+};
 use ratelimit_runtime::{AlreadyInstalled, Limiter, Policy, install};
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 1);
@@ -49,6 +51,38 @@ async fn an_absent_server_is_reported_at_once_with_address_and_cause() {
         "{error}"
     );
     assert!(!error.contains("secret"), "{error}");
+}
+
+/// On a cluster without databases, as Redis's, the reason is the server's.
+#[tokio::test]
+async fn a_database_of_a_cluster_is_selected_on_each_node() {
+    let cluster = Cluster::without_replicas();
+    let url = format!("{}/3", cluster.url());
+    if !Cluster::has_databases() {
+        let error = refused(&url).await;
+        assert!(error.contains("SELECT is not allowed in cluster mode"), "{error}");
+        return;
+    }
+    let limiter = harness::patient(&url).await;
+    for caller in 0..24 {
+        limiter.check(&POLICY, caller).await.unwrap();
+    }
+    for node in &cluster.nodes {
+        let keys: String = node.command("INFO keyspace");
+        assert!(keys.contains("db3:") && !keys.contains("db0:"), "{keys}");
+    }
+}
+
+/// As twemproxy does.
+#[tokio::test]
+async fn a_proxy_that_ends_the_connection_at_a_command_has_it_named() {
+    let proxy = HostileServer::start(Hostility::ClosesOnClient);
+    let error = refused(&proxy.url()).await;
+    assert!(error.contains("at the command CLIENT SETNAME; `?client_name=` in the URL"), "{error}");
+    assert!(!error.contains("zebra"), "{error}");
+    Limiter::connect(&format!("{}?client_name=", proxy.url())).await.unwrap();
+    let error = refused(&format!("{}?protocol=resp3", proxy.url())).await;
+    assert!(error.contains("at the command HELLO"), "{error}");
 }
 
 #[tokio::test]

@@ -82,7 +82,7 @@ async fn each_kind_of_state_has_its_layout() {
     assert_eq!(
         contents(&server),
         golden(&[
-            ("calendar_window:p/alice", "mT T # 0 T T 1"),
+            ("calendar_window2:p/alice", "mT T # 0 T T 1 0 0"),
             ("fixed_window:p/alice", "wT T 60000000 0 T 1"),
             ("sliding_counter:p/alice", "cT T 60000000 0 0 1"),
             ("sliding_window:p/alice", "zset: @=-7864320003, #=T"),

@@ -300,7 +300,7 @@ impl LimiterBuilder {
             None => self.memory(),
         };
         let limiter = self.build_followed(store).await;
-        environment::override_limits(&limiter)?;
+        environment::apply(&limiter)?;
         Ok(limiter)
     }
 

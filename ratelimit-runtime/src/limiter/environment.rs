@@ -6,6 +6,8 @@ use std::{
 };
 
 use super::Limiter;
+#[cfg(feature = "calendar")]
+use crate::calendar::database;
 use crate::{
     error::{ConnectError, Fault},
     overrides::{Enforcement, Layer, OverrideSource},
@@ -30,8 +32,10 @@ pub(super) fn variable(name: &'static str) -> Result<Option<String>, ConnectErro
     }
 }
 
-/// Sets the overrides in the environment.
-pub(super) fn override_limits(limiter: &Limiter) -> Result<(), ConnectError> {
+/// Sets the overrides in the environment, and checks what else limits read there.
+pub(super) fn apply(limiter: &Limiter) -> Result<(), ConnectError> {
+    #[cfg(feature = "calendar")]
+    database::choice().map_err(|why| refused(database::VARIABLE, why))?;
     let mut layer = Layer::default();
     if let Some(text) = variable(OVERRIDES)? {
         layer = read(limiter, &text)?;

@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::{
     backend::Backend, notices::Notices, queue::Queues, spread::Spread, warning::OnWarning,
 };
+#[cfg(feature = "calendar")]
+use crate::calendar::database;
 use crate::{
     caller::Caller,
     decision::LimiterId,
@@ -99,9 +101,11 @@ impl Limiter {
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limiter")
-            .field("store", &self.inner.backend.name())
-            .field("prefix", &self.inner.backend.prefix())
-            .finish()
+        let mut limiter = f.debug_struct("Limiter");
+        limiter.field("store", &self.inner.backend.name());
+        limiter.field("prefix", &self.inner.backend.prefix());
+        #[cfg(feature = "calendar")]
+        limiter.field("calendar", &database::name());
+        limiter.finish()
     }
 }

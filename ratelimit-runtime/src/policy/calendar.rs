@@ -35,7 +35,15 @@ impl Policy {
     }
 
     /// Sets the time zone of a [`calendar_window`](Self::calendar_window), by its name in the database of the
-    /// IANA; UTC by default. The database is the system's, or else one in the program.
+    /// IANA; UTC by default.
+    ///
+    /// The database is the newer one of the system's and that in the program. If the system's has no version, it is
+    /// that in the program. The environment variable `RATELIMIT_CALENDAR` chooses one of them, by the words `system`
+    /// and `bundled`. `Debug` of a limiter contains its version and place, as does an event at the level `info`. The
+    /// process reads them once.
+    ///
+    /// Two processes with different databases may end a month at different times. Once both have called in a
+    /// month, neither admits more than the threshold in what either of them calls a month.
     pub const fn zone(mut self, zone: &'static str) -> Self {
         self.zone = Some(zone);
         self.checked()

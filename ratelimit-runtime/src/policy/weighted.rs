@@ -49,7 +49,7 @@ impl StateKind {
             Self::FixedWindow => "fixed_window",
             Self::TokenBucket => "token_bucket",
             Self::WeightedWindow => "weighted_window",
-            Self::CalendarWindow => "calendar_window",
+            Self::CalendarWindow => "calendar_window2",
             Self::Block => "block",
         }
     }

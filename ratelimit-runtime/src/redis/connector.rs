@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::future::select_ok;
 use redis::{
-    Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, RedisResult, Value,
+    Arg, Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, RedisResult, Value,
     from_redis_value,
 };
 
@@ -146,20 +146,21 @@ impl Connector {
             to.send(&exchange);
             exchange
         };
-        let needed: Vec<_> = commands.into_iter().map(send).collect();
+        let send_named = |command: Cmd| (first_word(&command), send(command));
+        let needed: Vec<_> = commands.into_iter().map(send_named).collect();
         let name = self.target.options.client_name();
         let name =
             (!name.is_empty()).then(|| send(redis::cmd("CLIENT").arg("SETNAME").arg(name).take()));
         let mut last = Value::Nil;
-        for exchange in needed {
-            last = exchange.answer().await?;
+        for (command, exchange) in needed {
+            last = exchange.answer().await.map_err(|error| ended_at(error, &command))?;
         }
         if let Some(name) = name
             && let Err(error) = name.answer().await
         {
             // A server or a proxy may refuse to name the connection.
             if error.code().is_none() {
-                return Err(error);
+                return Err(ended_at(error, "CLIENT SETNAME"));
             }
             tracing::debug!(error = %message(&error), "connection without a name");
         }
@@ -176,6 +177,29 @@ fn preparation(login: Option<&Credentials>, protocol: ProtocolVersion, database:
     };
     let select = (database != 0).then(|| redis::cmd("SELECT").arg(database).take());
     first.into_iter().chain(select).collect()
+}
+
+/// Returns the name of a command, which is no part of a login.
+fn first_word(command: &Cmd) -> String {
+    let words = command.args_iter().find_map(|word| match word {
+        Arg::Simple(word) => Some(String::from_utf8_lossy(word).into_owned()),
+        _ => None,
+    });
+    words.unwrap_or_default()
+}
+
+/// Returns the error of a handshake with the command that was out when the connection ended: some proxies end it
+/// at a command that they do not know. An error of the server names its cause itself.
+fn ended_at(error: RedisError, command: &str) -> RedisError {
+    if !error.is_connection_dropped() {
+        return error;
+    }
+    let hint = match command {
+        "CLIENT SETNAME" => "; `?client_name=` in the URL leaves it out",
+        _ => "",
+    };
+    let why = format!("{} at the command {command}{hint}", message(&error));
+    io::Error::new(io::ErrorKind::BrokenPipe, why).into()
 }
 
 /// Returns the address of one of a Sentinel's primaries, if it has this name and is up.

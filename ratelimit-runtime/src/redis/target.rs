@@ -105,8 +105,7 @@ impl Kind {
     ) -> Result<(Self, &'a str), Fault> {
         match deployment {
             Deployment::Single => Ok((Self::Single, path)),
-            Deployment::Cluster if ["", "0"].contains(&path) => Ok((Self::Cluster, "")),
-            Deployment::Cluster => Err(Fault::malformed_url("a cluster has no databases but 0")),
+            Deployment::Cluster => Ok((Self::Cluster, path)),
             Deployment::Sentinel => {
                 let (primary, database) = path.split_once('/').unwrap_or((path, ""));
                 if primary.is_empty() {

@@ -135,6 +135,52 @@ fn redis_counts_every_window_of_ten_years_also_for_clients_a_window_off() {
     }
 }
 
+/// Two clients whose months end an hour apart, as with databases of two years. A window lasts from the first start
+/// to the last end that they name, and units around an end count in two.
+#[test]
+fn redis_counts_the_windows_of_two_clients_that_name_different_ends() {
+    const THRESHOLD: u64 = 6;
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    let sha1 = load_calendar(&mut connection);
+    let boundaries = boundaries(CalendarUnit::Month, "Europe/Berlin");
+    let hour = 3_600 * SECOND;
+    let names = |client: u64, near: &[u64]| [0, 1, 2, 3].map(|it| near[it] + client * hour);
+    let (mut admitted, mut both) = (Vec::new(), 0);
+    for near in boundaries.windows(4) {
+        let (start, end) = (near[1], near[2]);
+        // Each calls in the middle of the month, and often around its end.
+        let mut calls = vec![(start + 10 * 24 * hour, 0, 1), (start + 11 * 24 * hour, 1, 1)];
+        let around = || end - hour / 2 + fastrand::u64(..2 * hour);
+        calls.extend((0..12).map(|_| (around(), fastrand::u64(..2), fastrand::u64(1..3))));
+        calls.sort_unstable();
+        for (now, client, cost) in calls {
+            // The present window of this client's calendar.
+            let shift = client * hour;
+            let at = boundaries.iter().rposition(|it| it + shift <= now).unwrap();
+            let Some(sent) = boundaries.get(at - 1..at + 3) else { continue };
+            let mut call = redis::cmd("EVALSHA");
+            call.arg(&sha1).arg(3).arg("key").arg(now / SECOND).arg(now % SECOND);
+            call.arg(1).arg(cost).arg(0).arg(7).arg(0).arg(1);
+            call.arg(31 * 24 * hour).arg(THRESHOLD).arg(&names(client, sent)[..]);
+            let reply: Vec<i64> = call.query(&mut connection).unwrap();
+            let units_in = |window: &[u64]| -> u64 {
+                let span = window[0]..window[1] + hour;
+                let inside = admitted.iter().filter(|(at, _)| span.contains(at));
+                if span.contains(&now) { inside.map(|(_, units)| units).sum() } else { 0 }
+            };
+            let most = boundaries.windows(2).map(units_in).max().unwrap();
+            let has_room = most + cost <= THRESHOLD;
+            assert_eq!(reply[0] > 0, has_room, "{client} at {now}, {most}: {reply:?} {admitted:?}");
+            both += u32::from((end..end + hour).contains(&now));
+            if has_room {
+                admitted.push((now, cost));
+            }
+        }
+    }
+    assert!(both > 200, "{both}");
+}
+
 #[test]
 fn a_clock_out_of_all_windows_is_an_error() {
     let server = RedisServer::start();

@@ -98,7 +98,7 @@ pub(super) const FIXED_WINDOW: [&str; 2] =
 pub(super) const TOKEN_BUCKET: [&str; 2] = per_tier!("../../algorithms/token_bucket.lua");
 
 pub(super) const CALENDAR_WINDOW: [&str; 2] =
-    per_tier!("../../algorithms/calendar_window.lua", "../../algorithms/window_units.lua");
+    per_tier!("../../algorithms/window_units.lua", "../../algorithms/calendar_window.lua");
 
 pub(super) const WEIGHTED_WINDOW: [&str; 2] =
     texts!(weighted!(); include_str!("../../algorithms/weighted_window.lua"));

@@ -56,6 +56,8 @@ fn a_cluster_by_several_of_its_nodes() {
     assert!(matches!(target.kind, Kind::Cluster));
     assert_eq!(addresses(&target), ["a:7000", "b:7001", "::1:7002"]);
     assert!(target.servers.iter().all(|it| it.redis_settings().password() == Some("secret")));
+    let target = parse("valkey+cluster://a:7000,b:7001/3?protocol=resp2");
+    assert!(target.servers.iter().all(|it| it.redis_settings().db() == 3));
 }
 
 #[test]
@@ -76,7 +78,7 @@ fn the_fault_is_named() {
         assert_eq!(fault(&format!("{scheme}://host")), format!("scheme `{scheme}`"));
     }
     assert!(fault("redis+sentinel://a:1").contains("name of the primary is missing"));
-    assert!(fault("redis+cluster://a:1/2").contains("no databases"));
+    assert!(fault("redis+cluster://a:1,b:2/x").contains("database number"));
     assert!(
         fault("redis://a?timeout=5")
             .contains("unknown parameter `timeout`; allowed are `protocol`")
