@@ -2,6 +2,7 @@
 // are left out.
 //! [attribute]: macro@rate_limit
 //! [callers]: guide::callers
+//! [comparison]: guide::comparison
 //! [cookbook]: guide::cookbook
 //! [examples]: guide::cookbook#whole-programs
 //! [guide]: guide

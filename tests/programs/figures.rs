@@ -19,7 +19,13 @@ const PER_TIER: [&str; 3] = ["token_bucket", "sliding_counter", "fixed_window"];
 /// The page of the benches, from the folder of the guide.
 const BENCHES: &str = "../../../benches/README";
 
-const SENTENCES: [Sentence; 21] = [
+/// The README, from the folder of the guide.
+const README: &str = "../../../README";
+
+const SENTENCES: [Sentence; 22] = [
+    (README, "An annotated call takes {} ns in memory", |it| {
+        vec![number(it.of("token_bucket, 1 callers, 1 threads: ns of a call"), 2)]
+    }),
     (
         "capacity",
         "64 tasks got {} decisions of a `sliding_window` a second from one server, {} µs each",

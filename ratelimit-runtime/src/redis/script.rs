@@ -71,32 +71,32 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["f76b2898f5de6c0ca2777d9d3f371b952ff0aef6", "cc24d2ed61d32d83c78d5e4ffdf322d0d0c8f443"],
+        ["f76b2898f5de6c0ca2777d9d3f371b952ff0aef6", "44d25f0f40eb8b6c526fb900d528f54ccf6e8230"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["95b50fa24091899f2bf88cb72ecdc3bf0ba54259", "03d81743f2ad0ee7a1802904a56a57fd88b97ea5"],
+        ["7d5699a04af71639ae1eb5251f9d0a6ecb92a3ea", "0ee76ef83c0c36eb9c43e33bfa81e5287f625ebf"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["bb92b2e6771ee4619bd8bb7b91235c7101c43119", "8d53f542690b9fa5d800f80cc4f9fa21ecf76dcf"],
+        ["08d45b17de0931509567366f7d4d74741777a57f", "91472379cb923fb3eeacbe40cf3f4f68a630cb0d"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["6ce55b9dae11f692d9fde279bf0311d2bd047682", "ab8c5e7e214768edacc836ae10df6f9130023eb0"],
+        ["0a18b89fe4967d9bd85a36c10f9552fc74671132", "cbcf69c4a0d96ed009770598f39a74309cae79fc"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["7b25e91882620d011063ccb724691db941d9134a", "d2401298dc532554bd3b99474ac9b2133ab96fbb"],
+        ["966d831b8e5121096f293a7c6be383c5c683a9d4", "3f6ecb67b996e7bf9cf9af863457fddce5c2a8f5"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["bbec8b01ac369419437a28c1ec1d94892de58526", "bd7da31a1ab4ae7d66e7ddafc135acd90ec8fda7"],
+        ["31662ff879469ae321d94fc0b26d8e53f9600d31", "1af812d302de7fbb529d76067e200e380603676e"],
         push_calendar_window,
     ),
 ];

@@ -157,9 +157,9 @@ pub(super) fn entry_id(id: u64) -> u64 {
 /// window of the calendar.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: "", sha1: "" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "22525d2f86a7890535c064c49049f8eb23947129" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "d6f6569e82190399429c4027a529caad958165f6" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "0ac224d85bb6bdaf45c349e21fb288e8492f2608" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "a1ee642c1bb0dd0b6d3e4c912eb04df068b93714" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "8dfd14e76e2307c99cf588cd00a9e8181961800c" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "22ae0b3ac302bf9712a778a90db22f96b5d37c92" },
     Text { source: sources::LEASE_OF_LOG, sha1: "e8130f4c6e9512e2f3cfc4695986e09a4e64ef4f" },
     Text { source: "", sha1: "" },
 ];

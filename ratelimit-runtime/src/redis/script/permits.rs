@@ -23,7 +23,7 @@ pub(crate) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "535b286702279c11c39a8c5685f985de63c0cc3c" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "23e0e6b647facf17b4640458cf81b8b2e6451852" };
 
 pub(super) static RENEW: Text =
     Text { source: sources::RENEW, sha1: "42e15bd8a324dc6a66b2f11b46302aa493b37a9c" };
