@@ -243,19 +243,19 @@ async fn passes_time(limiter: &Limiter, step: impl AsyncFn(Duration)) {
             for [charged, changed, refunded] in TIMES.map(|times| times.map(Duration::from_secs)) {
                 let policy = make("times", MINUTE, 10);
                 // The windows of both start alike.
-                for passed in [SECOND, charged - SECOND] {
+                for passed in [SECOND, charged.saturating_sub(SECOND)] {
                     step(passed).await;
                     for caller in ["alice", "bob"] {
                         take(limiter, &policy, caller, 1).await;
                     }
                 }
                 let charge = take(limiter, &policy, "alice", 6).await;
-                step(changed - charged).await;
+                step(changed.saturating_sub(charged)).await;
                 limiter.overrides().set("times", Override::new().period(period)).unwrap();
                 for caller in ["alice", "bob"] {
                     take(limiter, &policy, caller, 1).await;
                 }
-                step(refunded - changed).await;
+                step(refunded.saturating_sub(changed)).await;
                 limiter.refund(&charge).await.unwrap();
                 let case = format!("{charged:?} {changed:?} {refunded:?} {period:?}");
                 assert_alike(limiter, &policy, &case).await;
@@ -265,7 +265,7 @@ async fn passes_time(limiter: &Limiter, step: impl AsyncFn(Duration)) {
                     limiter.reset(&policy, caller).await.unwrap();
                 }
                 // To the start of another window.
-                step(MINUTE * 12 - refunded).await;
+                step((MINUTE * 12).saturating_sub(refunded)).await;
             }
         }
     }

@@ -168,7 +168,6 @@ impl MixedLimit {
     }
 
     /// Returns `policy` with the lengths of a choice of blocks.
-    #[must_use]
     pub fn barring(policy: Policy, blocks: usize) -> Policy {
         let lengths: Vec<_> = BLOCKS[blocks].iter().copied().map(Duration::from_millis).collect();
         policy.block(&lengths)

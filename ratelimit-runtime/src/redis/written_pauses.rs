@@ -46,17 +46,18 @@ impl WrittenPauses {
         trip: RoundTrip,
     ) -> bool {
         // A call that takes nothing passes a pause.
-        let takes = request.cost > 0 && outcome.kind == OutcomeKind::Plain;
+        let is_of_window = matches!(outcome.kind, OutcomeKind::Plain | OutcomeKind::Gated);
+        let takes = request.cost > 0 && is_of_window;
         if !takes || request.policy.state() != StateKind::WeightedWindow {
             return false;
         }
         let passes = trip.answered + if outcome.admitted { outcome.turn() } else { outcome.wait };
-        let mut pauses = self.0.lock();
-        let is_ended = pauses
+        let mut written = self.0.lock();
+        let is_ended = written
             .get(key.as_bytes())
             .is_some_and(|pause| pause.at <= trip.sent && passes < pause.ends);
         if is_ended {
-            pauses.remove(key.as_bytes());
+            written.remove(key.as_bytes());
         }
         is_ended
     }

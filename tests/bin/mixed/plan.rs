@@ -147,11 +147,10 @@ impl Plan {
             let limit = random.usize(..LIMITS.len());
             let number = LIMITS[limit].number();
             let act = match changes[random.usize(..changes.len())] {
-                "raise" => Act::Number(number * 2),
                 "lower" => Act::Number(number / 2),
                 "off" => Act::Off,
                 "rates" if RATED.contains(&limit) => Act::Slow,
-                "rates" => Act::Number(number * 2),
+                "raise" | "rates" => Act::Number(number * 2),
                 _ => Act::Reset(random.usize(..PROCESSES)),
             };
             let until = at + random.u64(300_000..2_500_000);

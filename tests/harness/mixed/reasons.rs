@@ -45,11 +45,10 @@ impl MixedRound {
     fn may_be_shut_out(&self, call: &MixedCall) -> bool {
         let steps = BLOCKS.map(<[u64]>::len).into_iter().max().unwrap_or(0);
         let since = call.asked.saturating_sub(longest(steps) + SLACK);
-        // A call that takes nothing, since another limit refuses it, is no offence.
         let may_offend = |other: &MixedCall| {
             let is_open =
                 matches!(other.reply, None | Some(Reply::Refused | Reply::Undecided | Reply::Left));
-            other.blocks > 0 && is_open && !other.is_joint
+            other.blocks > 0 && is_open
         };
         let offended = |other: &MixedCall| {
             let late = if other.reply == Some(Reply::Refused) { 0 } else { LATEST };

@@ -42,11 +42,8 @@ fn a_block_is_a_reason_until_it_is_over() {
     let with = |at| full.clone().call(Told { blocks: 1, ..refused(BARRED, at) }, &[]);
     with(SECOND).is_sound();
     with(1_500 * MS).breaks("refused");
-    // Policies without blocks know none, and a call that another limit refuses is no offence.
+    // Policies without blocks know none.
     full.clone().call(refused(BARRED, SECOND), &[]).breaks("refused");
-    let joint = Told { is_joint: true, ..offence };
-    let joint = Story::new().calls(BARRED, spread(6, 0, 90 * MS)).call(joint, &[]);
-    joint.call(Told { blocks: 1, ..refused(BARRED, SECOND) }, &[]).breaks("refused");
 }
 
 #[test]
