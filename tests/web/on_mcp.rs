@@ -300,14 +300,16 @@ async fn each_error_has_its_code_and_says_what_to_do() {
     let shut_out = limiter.check(&BY_CALLER, "shut-out").await.unwrap_err();
     assert!(matches!(shut_out, RateLimitError::Denied(_)));
     let invalid = Policy::sliding_window("invalid", Duration::ZERO, 1);
+    let undecided = lost.check(&BY_CALLER, "alice").await.unwrap_err();
+    let RateLimitError::Unavailable(error) = &undecided else { panic!("{undecided}") };
+    // A guess, to the nearest second in the text.
+    let guess = error.retry_after();
+    let (millis, seconds) = (guess.as_micros().div_ceil(1_000), guess.as_secs_f64().round());
+    let wait = format!("wait {seconds} s, then repeat this call");
+    let data = Some(json!({ "retryAfterMs": u64::try_from(millis).unwrap() }));
     for (error, code, advice, data) in [
         (shut_out, 403, "do not repeat this call", None),
-        (
-            lost.check(&BY_CALLER, "alice").await.unwrap_err(),
-            503,
-            "wait 1 s, then repeat this call",
-            Some(json!({ "retryAfterMs": 1_000 })),
-        ),
+        (undecided, 503, &*wait, data),
         (limiter.check(&invalid, 1).await.unwrap_err(), 500, "do not repeat this call", None),
     ] {
         let text = format!("{error}; {advice}");

@@ -7,7 +7,7 @@ use std::{
     env, fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    sync::{LazyLock, Once},
+    sync::OnceLock,
 };
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
@@ -18,7 +18,7 @@ pub(crate) const VARIABLE: &str = "RATELIMIT_CALENDAR";
 /// The directories in which jiff looks for the system's database, after that of `TZDIR`.
 const DIRECTORIES: [&str; 3] = ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/etc/zoneinfo"];
 
-static DATABASE: LazyLock<Database> = LazyLock::new(Database::open);
+static DATABASE: OnceLock<Database> = OnceLock::new();
 
 struct Database {
     zones: TimeZoneDatabase,
@@ -34,15 +34,18 @@ pub(crate) enum Choice {
 
 /// Returns a zone. One that the database does not have is taken from the program: systems leave old names out.
 pub(super) fn zone(name: &str) -> Option<TimeZone> {
-    static LOGGED: Once = Once::new();
-    LOGGED.call_once(|| tracing::info!(calendar = %DATABASE.name, "database of time zones"));
-    let found = DATABASE.zones.get(name);
+    let database = DATABASE.get_or_init(|| {
+        let database = Database::open();
+        tracing::info!(calendar = %database.name, "database of time zones");
+        database
+    });
+    let found = database.zones.get(name);
     found.or_else(|_| TimeZoneDatabase::bundled().get(name)).ok()
 }
 
-/// Returns the version and the place of the database, for people.
-pub(crate) fn name() -> &'static str {
-    &DATABASE.name
+/// Returns the version and the place of the database, for people; none before the first zone is read.
+pub(crate) fn name() -> Option<&'static str> {
+    Some(&DATABASE.get()?.name)
 }
 
 /// Returns the database that the environment chooses.

@@ -105,7 +105,9 @@ impl fmt::Debug for Limiter {
         limiter.field("store", &self.inner.backend.name());
         limiter.field("prefix", &self.inner.backend.prefix());
         #[cfg(feature = "calendar")]
-        limiter.field("calendar", &database::name());
+        if let Some(name) = database::name() {
+            limiter.field("calendar", &name);
+        }
         limiter.finish()
     }
 }

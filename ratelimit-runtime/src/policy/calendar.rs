@@ -39,8 +39,8 @@ impl Policy {
     ///
     /// The database is the newer one of the system's and that in the program. If the system's has no version, it is
     /// that in the program. The environment variable `RATELIMIT_CALENDAR` chooses one of them, by the words `system`
-    /// and `bundled`. `Debug` of a limiter contains its version and place, as does an event at the level `info`. The
-    /// process reads them once.
+    /// and `bundled`. The process reads it with its first zone, and logs its version and place at `info`. From then on
+    /// `Debug` of a limiter contains them.
     ///
     /// Two processes with different databases may end a month at different times. Once both have called in a
     /// month, neither admits more than the threshold in what either of them calls a month.

@@ -28,7 +28,8 @@ impl MixedRound {
                 let is_within = call.asked > applied && call.answered < end;
                 // A repeated id has the answer of its first call.
                 let is_lost = is_forgotten(call.answered) || self.was_lost((pause.asked, applied));
-                call.is_admitted() && call.id == 0 && is_within && !is_lost
+                // A process that is cut off does not know the pauses of others.
+                call.is_admitted() && !call.is_here && call.id == 0 && is_within && !is_lost
             });
             for call in within {
                 let (name, length) = (LIMITS[pause.limit].name, pause.length);
