@@ -3,7 +3,7 @@
 
 use std::{env, fs, path::Path, time::Duration};
 
-use harness::{Clock, Lines, listen, ran_in_own_process_with, uncached, wall_clock};
+use harness::{Clock, Lines, RedisServer, listen, ran_in_own_process_with, uncached, wall_clock};
 use jiff::{ToSpan, ZonedDateTime};
 use ratelimit_runtime::{CalendarUnit, Limiter, Policy, RateLimitError, Recorded, Replay};
 use tempfile::TempDir;
@@ -97,20 +97,44 @@ async fn an_unknown_choice_is_an_error() {
 }
 
 /// Two zones that are an hour apart stand for the databases of two processes.
+struct TwoDatabases {
+    clock: Clock,
+    server: RedisServer,
+    limiter: Limiter,
+    early: Policy,
+    late: Policy,
+    /// The end of the month by the early one, in milliseconds.
+    end: i64,
+}
+
+impl TwoDatabases {
+    async fn new() -> Self {
+        let clock = Clock::new();
+        let server = clock.server(&[]);
+        let limiter = uncached(&server.url()).await;
+        let (early, late) = (MONTHLY.zone("Etc/GMT+7"), MONTHLY.zone("Etc/GMT+8"));
+        let now = ZonedDateTime::now().in_tz("Etc/GMT+7").unwrap();
+        let next = now.first_of_month().unwrap().checked_add(1.month()).unwrap();
+        let end = next.start_of_day().unwrap().timestamp().as_millisecond();
+        Self { clock, server, limiter, early, late, end }
+    }
+
+    /// Sets the clock to a minute after the first end.
+    fn step_to(&self, minute: i64) {
+        const MINUTE: i64 = 60_000;
+        let here = i64::try_from(wall_clock() / 1_000).unwrap();
+        self.clock.step(&self.server, self.end + minute * MINUTE - here);
+    }
+
+    async fn left(&self, policy: &Policy) -> u32 {
+        self.limiter.peek(policy, "alice").cost(0).await.unwrap().remaining()
+    }
+}
+
 #[tokio::test]
 async fn two_databases_that_disagree_admit_no_more_in_what_either_calls_a_month() {
-    const MINUTE: i64 = 60_000;
-    let clock = Clock::new();
-    let server = clock.server(&[]);
-    let limiter = uncached(&server.url()).await;
-    let (early, late) = (MONTHLY.zone("Etc/GMT+7"), MONTHLY.zone("Etc/GMT+8"));
-    let now = ZonedDateTime::now().in_tz("Etc/GMT+7").unwrap();
-    let next = now.first_of_month().unwrap().checked_add(1.month()).unwrap();
-    let end = next.start_of_day().unwrap().timestamp().as_millisecond();
-    let to = |minutes: i64| {
-        let here = i64::try_from(wall_clock() / 1_000).unwrap();
-        clock.step(&server, end + minutes * MINUTE - here);
-    };
+    let both = TwoDatabases::new().await;
+    let (to, TwoDatabases { limiter, early, late, .. }) = (|minute| both.step_to(minute), &both);
     let take = async |policy: &Policy, cost| match limiter.check(policy, "alice").cost(cost).await {
         Ok(_) => None,
         Err(RateLimitError::Exceeded(refused)) => {
@@ -119,21 +143,37 @@ async fn two_databases_that_disagree_admit_no_more_in_what_either_calls_a_month(
         Err(error) => panic!("{error}"),
     };
     to(-60);
-    assert_eq!(take(&early, 2).await, None);
-    assert_eq!(take(&late, 2).await, None);
+    assert_eq!(take(early, 2).await, None);
+    assert_eq!(take(late, 2).await, None);
     // The month of one has ended, and units count in both.
     to(10);
-    assert_eq!(take(&early, 3).await, None);
-    assert_eq!(take(&late, 2).await, None);
+    assert_eq!(take(early, 3).await, None);
+    assert_eq!(take(late, 2).await, None);
     to(20);
-    assert_eq!(take(&early, 2).await, Some(40));
-    assert_eq!(take(&late, 1).await, None);
-    assert_eq!(take(&late, 1).await, Some(40));
+    assert_eq!(take(early, 2).await, Some(40));
+    assert_eq!(take(late, 1).await, None);
+    assert_eq!(take(late, 1).await, Some(40));
     // Those of the last hour go on in the next month, and no others.
     to(61);
-    assert_eq!(take(&late, 5).await.map(|minutes| minutes > 27 * 24 * 60), Some(true));
-    assert_eq!(take(&early, 4).await, None);
-    assert_eq!(take(&early, 1).await.map(|minutes| minutes > 27 * 24 * 60), Some(true));
-    let left = limiter.peek(&late, "alice").cost(0).await.unwrap().remaining();
-    assert_eq!(left, 0);
+    assert_eq!(take(late, 5).await.map(|minutes| minutes > 27 * 24 * 60), Some(true));
+    assert_eq!(take(early, 4).await, None);
+    assert_eq!(take(early, 1).await.map(|minutes| minutes > 27 * 24 * 60), Some(true));
+    assert_eq!(both.left(late).await, 0);
+}
+
+#[tokio::test]
+async fn units_of_the_old_month_that_are_given_back_in_both_leave_the_next_month_as_it_is() {
+    let both = TwoDatabases::new().await;
+    let TwoDatabases { limiter, early, late, .. } = &both;
+    both.step_to(-60);
+    let given_back = limiter.check(early, "alice").cost(4).await.unwrap();
+    limiter.check(late, "alice").await.unwrap();
+    both.step_to(10);
+    let kept = limiter.check(early, "alice").cost(3).await.unwrap();
+    limiter.refund(&given_back).await.unwrap();
+    assert_eq!(both.left(early).await, 6);
+    both.step_to(61);
+    assert_eq!((both.left(early).await, both.left(late).await), (7, 7));
+    limiter.refund(&kept).await.unwrap();
+    assert_eq!(both.left(early).await, 10);
 }
