@@ -233,6 +233,7 @@ fn quotas(answers: &[Result<Decision, RateLimitError>]) -> Vec<Quota> {
 }
 
 /// Returns the time until the last of the policies without units has some again.
+#[cfg(any(feature = "actix", feature = "tower"))]
 pub(super) fn exhausted_for(answers: &[Result<Decision, RateLimitError>]) -> Duration {
     let exhausted = quotas(answers).into_iter().filter(|quota| quota.remaining == 0);
     exhausted.map(|quota| quota.wait).max().unwrap_or_default()

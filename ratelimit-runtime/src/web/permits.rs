@@ -16,7 +16,7 @@ impl Permits {
         Self(decisions.into_iter().filter_map(Decision::into_permit).collect())
     }
 
-    #[cfg(feature = "tower")]
+    #[cfg(any(feature = "axum", feature = "tonic"))]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -30,6 +30,7 @@ impl Wait {
     }
 
     /// Returns this wait, or a longer one.
+    #[cfg(any(feature = "actix", feature = "tower"))]
     pub(super) fn at_least(self, wait: Duration) -> Self {
         if wait > self.exact { Self { exact: wait, is_guess: false } } else { self }
     }
