@@ -24,7 +24,7 @@ async fn a_call_waits_for_a_permit_for_as_long_as_it_may() {
         assert!(!waiting.is_finished());
         drop(first);
         let second = waiting.await.unwrap().unwrap();
-        assert!(second.has_permit() && second.waited() >= brief);
+        assert!(second.has_permit() && !second.waited().is_zero());
     })
     .await;
 }

@@ -31,9 +31,10 @@ const START: u64 = 500_000;
 /// The time in which calls certainly end after the load.
 const ENDS: Duration = Duration::from_secs(6);
 
-/// The time in which all states expire: the two seconds in which the turns of a line are kept, two in which a bucket
-/// with the largest debt is full, and one. After the longest block, its last offence is forgiven in as long.
-const EXPIRES: Duration = Duration::from_secs(6);
+/// The time in which all states expire: the two seconds in which the turns of a line are kept, four in which the windows
+/// of a counter with a doubled period are over, or a bucket with the largest debt is full, and one. After the longest
+/// block, its last offence is forgiven in as long.
+const EXPIRES: Duration = Duration::from_secs(8);
 
 /// A threshold above all units: what is left shows how many are counted.
 const ABOVE_ALL: u32 = 90_000;

@@ -93,7 +93,9 @@ impl MixedRound {
             let (mut step, mut quiet, since) = states[limit];
             // One whose answer is not known may have offended too.
             let unknown = self.of(limit).filter(|call| {
-                let is_unknown = matches!(call.reply, None | Some(Reply::Undecided | Reply::Left));
+                // Two limits that are asked together have one wait.
+                let is_unknown = matches!(call.reply, None | Some(Reply::Undecided | Reply::Left))
+                    || call.is_joint && call.reply == Some(Reply::Refused);
                 is_unknown && call.blocks > 0 && (since..=block.began.1).contains(&call.asked)
             });
             let unknown = unknown.count();

@@ -59,5 +59,7 @@ fn a_block_that_is_longer_than_its_step_breaks_the_rule() {
     refused(full(twice, 2_990 * MS), 3_000 * MS, SECOND).breaks("block length");
     // One without an answer may have offended too.
     let unknown = Told { blocks: 1, ..told(BARRED, 1, 305 * MS, 308 * MS, Reply::Left) };
-    refused(once.call(unknown, &[]), 310 * MS, SECOND).is_sound();
+    refused(once.clone().call(unknown, &[]), 310 * MS, SECOND).is_sound();
+    let joint = Told { reply: Reply::Refused, is_joint: true, ..unknown };
+    refused(once.call(joint, &[]), 310 * MS, SECOND).is_sound();
 }
