@@ -13,9 +13,7 @@ type New = fn(&'static str, Duration, u32) -> Policy;
 
 const ALGORITHMS: [(&str, New); 6] = [
     ("sliding_window", Policy::sliding_window),
-    ("weighted_window", |name, period, threshold| {
-        Policy::sliding_window(name, period, threshold).weighted()
-    }),
+    (WITH_COSTS, |name, period, threshold| Policy::sliding_window(name, period, 2 * threshold)),
     ("sliding_counter", Policy::sliding_counter),
     ("fixed_window", Policy::fixed_window),
     ("token_bucket", Policy::token_bucket),
@@ -23,6 +21,8 @@ const ALGORITHMS: [(&str, New); 6] = [
 ];
 
 const IN_FLIGHT: &str = "calls in flight";
+/// Each call takes two units.
+const WITH_COSTS: &str = "sliding_window with costs";
 
 /// Thresholds, each with enough callers for a clear figure.
 const THRESHOLDS: [(u32, u32); 3] = [(3, 500_000), (100, 50_000), (1_000, 10_000)];
@@ -30,6 +30,10 @@ const THRESHOLDS: [(u32, u32); 3] = [(3, 500_000), (100, 50_000), (1_000, 10_000
 /// A name and callers of usual length: a key of about 50 bytes.
 const NAME: &str = "app::mail::send";
 const PERIOD: Duration = Duration::from_secs(86_400);
+
+fn cost_of(name: &str) -> u32 {
+    if name == WITH_COSTS { 2 } else { 1 }
+}
 
 fn caller(number: u32) -> String {
     format!("user-{number:07}")
@@ -68,11 +72,11 @@ async fn in_memory(
     let limiter = Limiter::builder().max_bytes(usize::MAX).in_memory();
     let mut held = Vec::new();
     for number in 0..callers {
-        held.extend(fill(&limiter, &policy, &caller(number)).await?);
+        held.extend(fill(&limiter, &policy, &caller(number), cost_of(name)).await?);
     }
     let bytes = resident()?.saturating_sub(before) / u64::from(callers);
     println!("{name:16} threshold {threshold:5}  in memory {bytes:7} bytes");
-    let is_small = threshold == 3 && name != IN_FLIGHT && !policy.is_weighted();
+    let is_small = threshold == 3 && name != IN_FLIGHT && name != WITH_COSTS;
     let bar = if is_small { "at most 93" } else { "-" };
     let what = format!("bytes of a caller in memory, {name} of {threshold}");
     report(&what, vec![f64::from(u32::try_from(bytes)?)], bar);
@@ -85,7 +89,7 @@ async fn on_redis(server: &Server) -> Result<(), Box<dyn Error>> {
     for (name, new) in ALGORITHMS {
         for (threshold, _) in THRESHOLDS {
             let policy = new(NAME, PERIOD, threshold);
-            let held = fill(&limiter, &policy, &caller(threshold)).await?;
+            let held = fill(&limiter, &policy, &caller(threshold), cost_of(name)).await?;
             let keys: Vec<String> = server.command(&["KEYS", "bench:*"])?;
             let [key] = &keys[..] else { return Err(format!("not one key: {keys:?}").into()) };
             let bytes: u32 = server.command(&["MEMORY", "USAGE", key, "SAMPLES", "0"])?;
@@ -105,11 +109,12 @@ async fn fill(
     limiter: &Limiter,
     policy: &Policy,
     caller: &str,
+    cost: u32,
 ) -> Result<Vec<Decision>, Box<dyn Error>> {
     let most = policy.max_concurrency().or(policy.tiers().first().map(|tier| tier.threshold()));
     let mut held = Vec::new();
-    for _ in 0..most.unwrap_or_default() {
-        let decision = limiter.check(policy, caller).await?;
+    for _ in 0..most.unwrap_or_default() / cost {
+        let decision = limiter.check(policy, caller).cost(cost).await?;
         if decision.has_permit() {
             held.push(decision);
         }

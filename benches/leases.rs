@@ -196,7 +196,7 @@ fn place(start: u64, now: u64) -> Option<usize> {
 
 /// Returns the policy with a lease of so many milliseconds; without one for 0.
 fn policy(threshold: u32, lease: u64) -> Policy {
-    let policy = Policy::sliding_window("leases", PERIOD, threshold).weighted();
+    let policy = Policy::sliding_window("leases", PERIOD, threshold);
     if lease == 0 { policy } else { policy.lease(Duration::from_millis(lease)) }
 }
 

@@ -58,7 +58,7 @@ fn policy(algorithm: &str) -> Result<Policy> {
     let algorithm = Algorithm::ALL.iter().find(|it| it.as_str() == algorithm);
     let algorithm = *algorithm.ok_or("an algorithm of that name")?;
     let policy = Policy::new("line", algorithm, PERIOD, THRESHOLD);
-    Ok(if algorithm == Algorithm::SlidingWindow { policy.weighted() } else { policy })
+    Ok(if algorithm == Algorithm::SlidingWindow { policy } else { policy })
 }
 
 /// Shows the figures of an algorithm, and returns what is wrong with them.

@@ -20,7 +20,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const BUCKET: Policy = Policy::token_bucket("bucket", HOUR, 1_000_000);
 const BUCKET_AND_PERMIT: Policy = BUCKET.named("bucket-and-permit").concurrency(1);
 const PERMIT: Policy = Policy::concurrency_limit("permit", 1);
-const LOG: Policy = Policy::sliding_window("log", HOUR, 1_000_000).weighted();
+const LOG: Policy = Policy::sliding_window("log", HOUR, 1_000_000);
 
 /// The permits that one command renews, and how often a round sends it.
 const RENEWALS: [(u32, usize); 3] = [(1, 2_000), (20, 500), (1_000, 20)];
@@ -80,13 +80,14 @@ impl Bench {
         for ((permits, times), name) in RENEWALS.into_iter().zip(renewals) {
             self.measure(name, "token_bucket", "evalsha", |it| it.renew(permits, times))?;
         }
-        let log =
-            self.measure("weighted window", "weighted window", "evalsha", |it| it.take(&LOG, 100))?;
-        self.measure("its settle, fewer units ", "weighted window", "evalsha", |it| {
+        let log = self.measure("a window with costs", "a window with costs", "evalsha", |it| {
+            it.take(&LOG, 100)
+        })?;
+        self.measure("its settle, fewer units ", "a window with costs", "evalsha", |it| {
             it.settle(&log, 50)
         })?;
         let log = self.take(&LOG, 100)?;
-        self.measure("its settle, more units", "weighted window", "evalsha", |it| {
+        self.measure("its settle, more units", "a window with costs", "evalsha", |it| {
             it.settle(&log, 150)
         })
     }

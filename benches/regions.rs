@@ -1,6 +1,6 @@
 //! `cargo bench -p ratelimit-benches --bench regions`
 //!
-//! One limit over three regions, whose limiters reach one Redis by links of 2, 80 and 150 ms: a weighted window of 5 000 in
+//! One limit over three regions, whose limiters reach one Redis by links of 2, 80 and 150 ms: a sliding window of 5 000 in
 //! ten seconds, of which each asks for 330 calls a second, without leases and with leases of 200 ms, 500 ms and one second.
 //! Shows the fullest real window, the admitted calls beside those without leases, and the time of a call by region.
 //! One run of 32 s each.
@@ -123,7 +123,7 @@ impl Calls {
 /// Lets the regions call.
 async fn run(lease: u64) -> Result<Calls> {
     let server = Server::start(&[])?;
-    let policy = Policy::sliding_window("regions", PERIOD, THRESHOLD).weighted();
+    let policy = Policy::sliding_window("regions", PERIOD, THRESHOLD);
     let policy = if lease == 0 { policy } else { policy.lease(Duration::from_millis(lease)) };
     let calls = Arc::new(Mutex::new(Vec::new()));
     let mut regions = Vec::new();

@@ -21,7 +21,6 @@ fn main() {
             let minute = Policy::sliding_window("replay", HOUR / 60, 5);
             minute.tier(HOUR / 6, 20).tier(HOUR, 60)
         }),
-        ("sliding_window, weighted", window.weighted()),
         ("sliding_window with blocks", window.block(&minutes)),
         ("sliding_counter", Policy::sliding_counter("replay", HOUR, 60)),
         ("fixed_window", Policy::fixed_window("replay", HOUR, 60)),

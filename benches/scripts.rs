@@ -32,7 +32,7 @@ const SIMULATED: &str = "local time = redis.call('TIME')\ntime[1], time[2] = KEY
 enum State {
     Log,
     /// With the units of each call.
-    Weighted(u64),
+    Entries(u64),
     Windows,
     Counters,
     Buckets,
@@ -44,22 +44,22 @@ const SCRIPTS: [(&str, State, &str); 7] = [
     ("sliding_counter", State::Counters, sources::SLIDING_COUNTER[0]),
     ("fixed_window", State::Windows, sources::FIXED_WINDOW[0]),
     ("token_bucket", State::Buckets, sources::TOKEN_BUCKET[0]),
-    ("weighted_window", State::Weighted(1), sources::WEIGHTED_WINDOW[0]),
-    ("weighted_window, cost 10 000", State::Weighted(10_000), sources::WEIGHTED_WINDOW[0]),
+    ("sliding_window with costs", State::Entries(1), sources::SLIDING_WINDOW[0]),
+    ("sliding_window with costs, cost 10 000", State::Entries(10_000), sources::SLIDING_WINDOW[0]),
 ];
 
 impl State {
-    fn is_weighted(self) -> bool {
-        matches!(self, Self::Weighted(_))
+    fn has_entries(self) -> bool {
+        matches!(self, Self::Entries(_))
     }
 
     fn is_log(self) -> bool {
-        self == Self::Log || self.is_weighted()
+        self == Self::Log || self.has_entries()
     }
 
     /// The units of each call.
     fn units(self) -> u64 {
-        if let Self::Weighted(units) = self { units } else { 1 }
+        if let Self::Entries(units) = self { units } else { 1 }
     }
 }
 
@@ -89,7 +89,7 @@ fn main() -> Result<()> {
         let keys = (1_000_000 / threshold).clamp(10, 10_000);
         let mut cases = Vec::new();
         for script in SCRIPTS {
-            let has_tiers = script.0 != "baseline" && !script.1.is_weighted();
+            let has_tiers = script.0 != "baseline" && !script.1.has_entries();
             let most = if threshold == 100 && has_tiers { 5 } else { 1 };
             // A set of a thousand entries or more is a tree, whatever they carry.
             if threshold > 1_000 && script.1.units() > 1 {
@@ -164,8 +164,8 @@ fn report_ratios(contenders: &[Contender]) {
     for (name, is_admitted, base, bar) in [
         ("sliding_window", true, "baseline", "at most 1.0"),
         ("sliding_window", false, "baseline", "at most 0.9"),
-        ("weighted_window", true, "sliding_window", "at most 2.0"),
-        ("weighted_window", false, "sliding_window", "at most 2.0"),
+        ("sliding_window with costs", true, "sliding_window", "at most 2.0"),
+        ("sliding_window with costs", false, "sliding_window", "at most 2.0"),
         ("sliding_window, 3 tiers", true, "sliding_window", "at most 1.6"),
         ("sliding_window, 3 tiers", false, "sliding_window", "at most 1.6"),
     ] {
@@ -238,14 +238,14 @@ impl Contender {
             .map(|call| {
                 let stamp = first - call * apart;
                 let member = match self.state {
-                    State::Weighted(units) => format!("{}{units:08}", 4 * call),
-                    _ => fastrand::u64(..1 << 52).to_string(),
+                    State::Entries(units) => format!("{}{units:08}", 4 * call),
+                    _ => format!("{}00000001", 4 * fastrand::u64(1..20_000_000_000)),
                 };
                 (stamp.cast_signed(), member)
             })
             .collect();
         // The header, so that a first call does the same as later ones.
-        if let State::Weighted(units) = self.state {
+        if let State::Entries(units) = self.state {
             let cut = (first - calls * apart - 1).cast_signed();
             members.push((-cut, "g".to_owned()));
             members.push((-cut, format!("@{period}")));
@@ -281,8 +281,7 @@ impl Contender {
         let call = pipe.cmd("EVALSHA").arg(&self.sha).arg(3).arg(self.key(number));
         call.arg(self.now / 1_000_000).arg(self.now % 1_000_000);
         let id = match self.state {
-            State::Log => fastrand::u64(..1 << 52),
-            State::Weighted(_) => 4 * fastrand::u64(1..20_000_000_000),
+            State::Log | State::Entries(_) => 4 * fastrand::u64(1..20_000_000_000),
             _ => 1 + number,
         };
         // Takes; a refused call is not recorded.
@@ -297,7 +296,7 @@ impl Contender {
         call.arg(self.tiers.len());
         for (period, threshold) in &self.tiers {
             match self.state {
-                State::Log | State::Weighted(_) | State::Windows => call.arg(period).arg(threshold),
+                State::Log | State::Entries(_) | State::Windows => call.arg(period).arg(threshold),
                 State::Counters => call.arg(period).arg(threshold).arg(1),
                 // A part of a token for each microsecond of the period.
                 State::Buckets => call.arg(period).arg(threshold).arg(period * threshold).arg(0),

@@ -21,7 +21,6 @@ type Called = Pin<Box<dyn Future<Output = ()> + Send>>;
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 const SHARED: Policy = Policy::token_bucket("shared", DAY, 10_000_000);
 const MILLI: Duration = Duration::from_millis(1);
-const WEIGHTED: Policy = Policy::sliding_window("weighted", MILLI, 100_000).weighted();
 const TOGETHER: [Policy; 2] = [
     Policy::token_bucket("first", DAY, 10_000_000),
     Policy::token_bucket("second", DAY, 10_000_000),
@@ -75,9 +74,8 @@ pub const CASES: [Case; 19] = [
     case!(check_all, "check_all of two", "token_bucket by hand", 2),
     case!(window, "sliding_window, limiter", "sliding_window, limiter", 1),
     case!(request_id, "request_id", "sliding_window, limiter", 1),
-    case!(weighted, "weighted", "sliding_window, limiter", 1),
-    case!(weighted_cost, "cost = 10", "sliding_window, limiter", 1),
-    case!(weighted_settle, "cost = 10, settle", "sliding_window, limiter", 2),
+    case!(of_cost, "cost = 10", "sliding_window, limiter", 1),
+    case!(settled_cost, "cost = 10, settle", "sliding_window, limiter", 2),
 ];
 
 macro_rules! bucket {
@@ -126,8 +124,7 @@ bucket! {
 
 window! {
     window(period = "1ms", threshold = 100_000)
-    weighted(policy = WEIGHTED)
-    weighted_cost(period = "1ms", threshold = 1_000_000, cost = 10)
+    of_cost(period = "1ms", threshold = 1_000_000, cost = 10)
     policy(policy = SHARED)
     concurrency_alone(concurrency = 100)
 }
@@ -171,6 +168,6 @@ async fn request_id(limiter: &Limiter, _: u32) -> Done {
     key = CALLS.fetch_add(1, Ordering::Relaxed) / 100,
     limiter = limiter
 )]
-async fn weighted_settle(limiter: &Limiter, _: u32) -> Done {
+async fn settled_cost(limiter: &Limiter, _: u32) -> Done {
     Ok(())
 }

@@ -49,8 +49,7 @@ use remote::Remote;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// The limit of the service.
-pub(crate) const PACE: Policy =
-    Policy::sliding_window("weather", Duration::from_millis(250), 1).weighted();
+pub(crate) const PACE: Policy = Policy::sliding_window("weather", Duration::from_millis(250), 1);
 
 const PROCESSES: usize = 3;
 const CALLS: usize = 18;

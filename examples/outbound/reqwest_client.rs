@@ -28,8 +28,7 @@ use tokio::time::Instant;
 use remote::Remote;
 
 /// The limit of the service.
-pub(crate) const PACE: Policy =
-    Policy::sliding_window("weather", Duration::from_secs(1), 10).weighted();
+pub(crate) const PACE: Policy = Policy::sliding_window("weather", Duration::from_secs(1), 10);
 
 /// Keeps requests within the limit of each host, over all processes that share the limiter.
 struct Heed {

@@ -7,10 +7,16 @@ pub enum Algorithm {
     /// An exact log. A call of cost `c` at `now` needs room for `c` units in every tier: the units
     /// admitted in `(now - period, now]` plus `c` are at most the threshold.
     ///
-    /// It keeps one entry per admitted unit, up to the largest threshold of the policies that share
-    /// a key. One call takes at most 1 000 units. A weighted policy keeps one entry per call instead, for
-    /// costs and thresholds up to 1 000 000 000. On Redis the entries are a sorted set, which
-    /// counts those of each tier's window without a scan.
+    /// It keeps one entry for each admitted call, with its units. Costs and thresholds may be up to
+    /// 1 000 000 000. On Redis the entries are a sorted set.
+    ///
+    /// # Many calls
+    ///
+    /// The log of a caller has at most 100 000 entries. From 90 000 on, under a threshold above 100 000, a call joins
+    /// the newest entry if both lie in the same 4 096th part of the shortest period, and leaves with it at most that
+    /// much later. Its units can then be raised, but are not given back. A call beyond 100 000 entries is refused,
+    /// with no unit left, until the oldest one has left the window. On Redis the wait of a refusal is a lower bound
+    /// where more than 4 096 calls have to leave the window first.
     SlidingWindow,
     /// Two adjacent windows. The earlier one is weighted by the share of it that a window ending
     /// now still covers. A call is admitted if and only if

@@ -11,7 +11,7 @@ use std::fmt;
 use self::span::Span;
 use crate::{
     Algorithm,
-    bounds::{MAX_BLOCKS, MAX_ENTRIES, MAX_TIERS},
+    bounds::{MAX_BLOCKS, MAX_TIERS},
 };
 
 /// A violation of a policy's rules.
@@ -34,8 +34,6 @@ pub enum PolicyFault {
     BurstWithTiers,
     /// A bucket has more tokens than can be counted exactly at its rate.
     BucketTooLarge { burst: u64, largest: u64 },
-    /// `weighted` is set for an algorithm that keeps no entry for each call.
-    WeightedWithoutLog { algorithm: Algorithm },
     /// `count_rejected` is set for a fixed window, where recorded refusals change nothing.
     CountRejectedInFixedWindow,
     /// The policy has more than [`MAX_TIERS`] tiers.
@@ -51,8 +49,6 @@ pub enum PolicyFault {
     CostOverThreshold { cost: u64, threshold: u64 },
     /// A call costs more than the bucket's size, and can never be admitted.
     CostOverBurst { cost: u64, burst: u64 },
-    /// A call costs more than a sliding window takes at once; it keeps an entry for each unit.
-    CostTooLarge { cost: u64, largest: u64 },
     /// `concurrency` is 0, which admits nothing.
     ConcurrencyZero,
     /// A `concurrency_timeout` is shorter than 100 ms or longer than one day. It is in microseconds.
@@ -65,11 +61,7 @@ pub enum PolicyFault {
     RequestIdWithoutLog { algorithm: Algorithm },
     /// A request id is given together with `count_rejected`.
     RequestIdWithCountRejected,
-    /// A call is settled above its cost in a sliding window that keeps an entry for each unit.
-    SettleAboveCost { cost: u64, actual: u64 },
-    /// A call may wait under a sliding window that keeps an entry for each unit.
-    WaitInLogOfUnits,
-    /// A limit is paused that is no weighted window, or counts refused calls.
+    /// A limit is paused that is no sliding window, or counts refused calls.
     PauseWithoutLine,
     /// Two of several calls that are decided together may wait.
     SeveralWaits,
@@ -115,10 +107,6 @@ pub enum PolicyFault {
     BlockWith { argument: &'static str },
 }
 
-/// The reason for the largest threshold of a log with an entry for each unit.
-const OF_ENTRIES: &str = ": `sliding_window` keeps an entry for every admitted call; \
-                          `sliding_counter` counts any number in constant space";
-
 impl fmt::Display for PolicyFault {
     #[expect(clippy::too_many_lines, reason = "one message for each rule")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,8 +117,7 @@ impl fmt::Display for PolicyFault {
             Self::PeriodTooLong => f.write_str("`period` must be at most 366 days"),
             Self::ThresholdZero => f.write_str("`threshold` must be at least 1"),
             Self::ThresholdTooLarge { threshold, largest } => {
-                write!(f, "`threshold` must be at most {largest}, but is {threshold}")?;
-                f.write_str(if largest == MAX_ENTRIES as u64 { OF_ENTRIES } else { "" })
+                write!(f, "`threshold` must be at most {largest}, but is {threshold}")
             }
             Self::BurstZero => f.write_str("`burst` must be at least 1"),
             Self::BurstWithoutBucket { algorithm } => {
@@ -145,12 +132,6 @@ impl fmt::Display for PolicyFault {
                 f,
                 "a bucket of {burst} tokens cannot be counted exactly at this rate, only up to \
                  {largest}; a threshold that divides the period's microseconds has more room"
-            ),
-            Self::WeightedWithoutLog { algorithm } => write!(
-                f,
-                "`weighted` is for a `sliding_window`, which keeps entries; a `{}` takes any cost \
-                 without it",
-                algorithm.as_str()
             ),
             Self::CountRejectedInFixedWindow => f.write_str(
                 "`count_rejected` has no effect on a `fixed_window`: a full window stays full \
@@ -176,11 +157,6 @@ impl fmt::Display for PolicyFault {
             Self::CostOverBurst { cost, burst } => {
                 write!(f, "`cost` is {cost}, which can never pass a burst of {burst}")
             }
-            Self::CostTooLarge { cost, largest } => write!(
-                f,
-                "`cost` must be at most {largest} on this `sliding_window`, but is {cost}: it keeps an \
-                 entry for each unit; `.weighted()` keeps one for each call"
-            ),
             Self::ConcurrencyZero => f.write_str("`concurrency` must be at least 1"),
             Self::ConcurrencyTimeoutOutOfRange { timeout } => write!(
                 f,
@@ -203,18 +179,9 @@ impl fmt::Display for PolicyFault {
                      `{algorithm}` does not"
                 )
             }
-            Self::SettleAboveCost { cost, actual } => write!(
-                f,
-                "a call of cost {cost} cannot be settled at {actual}: this `sliding_window` keeps an \
-                 entry for each unit; `.weighted()` keeps one for each call"
-            ),
-            Self::WaitInLogOfUnits => f.write_str(
-                "`max_wait` needs `.weighted()` on this `sliding_window`, which keeps an entry for each \
-                 unit: calls wait in line by their entries",
-            ),
             Self::PauseWithoutLine => f.write_str(
-                "a pause needs a `Policy::sliding_window(..).weighted()` without `count_rejected`, as an \
-                 attribute with `max_wait` declares: calls wait in line by their entries",
+                "a pause needs a `Policy::sliding_window(..)` without `count_rejected`: it is an entry of the \
+                 log",
             ),
             Self::SeveralWaits => f.write_str(
                 "one of several calls that are decided together may have a `max_wait`: two would hold \

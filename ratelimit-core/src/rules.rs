@@ -11,7 +11,7 @@ mod leave;
 mod tests;
 
 pub use self::{
-    calls::{request_id_violation, settle_violation, wait_violation},
+    calls::request_id_violation,
     lease::refilled,
     leave::{mark_fault, share_fault, units_left, warning_violation},
 };
@@ -24,17 +24,11 @@ const MIN_PERIOD: u64 = 1_000;
 /// The maximum period in microseconds: 366 days.
 const MAX_PERIOD: u64 = 366 * 24 * 60 * 60 * 1_000_000;
 
-/// The maximum threshold of a weighted log, whose entries have the units of a call.
-const MAX_WEIGHTED: u64 = 1_000_000_000;
+/// The maximum threshold of a sliding window.
+const MAX_LOG_UNITS: u64 = 1_000_000_000;
 
 /// The maximum number of units anywhere.
 const MAX_UNITS: u64 = u32::MAX as u64;
-
-/// The maximum cost of one call in an exact log, in units.
-///
-/// A Redis server runs one script at a time. 1 000 entries block it for a little more than 1 ms,
-/// 2 000 for more than 2 ms, 100 000 for half a second.
-pub const MAX_LOG_COST: u64 = 1_000;
 
 /// The minimum timeout of a call in flight in microseconds: 100 ms, in which a permit can be renewed.
 const MIN_CONCURRENCY_TIMEOUT: u64 = 100_000;
@@ -60,8 +54,6 @@ pub struct Draft<'a> {
     pub cost: Option<u64>,
     /// `true` if refused calls are recorded as well.
     pub count_rejected: bool,
-    /// `true` if an exact log keeps an entry for each call, and not for each unit.
-    pub weighted: bool,
     /// The calls in flight at one time.
     pub concurrency: Setting,
     /// The time in microseconds after which a call in flight that is not renewed counts no longer.
@@ -139,8 +131,6 @@ pub enum Argument {
     Cost,
     /// The flag `count_rejected`.
     CountRejected,
-    /// The property `weighted`.
-    Weighted,
     /// The calls in flight.
     Concurrency,
     /// The timeout of a call in flight.
@@ -180,7 +170,6 @@ pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
             (Argument::Lease, "lease", draft.lease.is_explicit()),
             (Argument::CountRejected, "count_rejected", draft.count_rejected),
             (Argument::Burst, "burst", draft.burst.is_explicit()),
-            (Argument::Weighted, "weighted", draft.weighted),
             (Argument::Block(0), "block", !draft.block.is_empty()),
             (Argument::Cost, "cost", draft.cost.is_some_and(|cost| cost != 1)),
         ] {
@@ -193,17 +182,11 @@ pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
         (draft.count_rejected && algorithm == Algorithm::FixedWindow)
             .then_some(PolicyFault::CountRejectedInFixedWindow),
     );
-    found.add(
-        Argument::Weighted,
-        (draft.weighted && algorithm != Algorithm::SlidingWindow)
-            .then_some(PolicyFault::WeightedWithoutLog { algorithm }),
-    );
     found.add(Argument::Burst, burst_fault(draft));
     calendar::find(draft, &mut found);
     for (index, tier) in tiers.iter().enumerate() {
         found.add(Argument::Period(index), tier.period.and_then(period_fault));
-        let threshold =
-            tier.threshold.and_then(|it| threshold_fault(algorithm, draft.weighted, it));
+        let threshold = tier.threshold.and_then(|it| threshold_fault(algorithm, it));
         found.add(Argument::Threshold(index), threshold);
         if !draft.burst.is_explicit() && algorithm == Algorithm::TokenBucket {
             let bucket = tier.known().and_then(|known| bucket_fault(known, known.1));
@@ -221,16 +204,12 @@ pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
 #[must_use]
 pub const fn is_valid_alone(
     algorithm: Algorithm,
-    weighted: bool,
     (period, threshold): (u64, u64),
     burst: Option<u32>,
     count_rejected: bool,
     lease: Option<u64>,
 ) -> bool {
     let is_bucket = matches!(algorithm, Algorithm::TokenBucket);
-    if weighted && !matches!(algorithm, Algorithm::SlidingWindow) {
-        return false;
-    }
     let burst = match burst {
         None => threshold,
         Some(burst) if is_bucket => burst as u64,
@@ -242,7 +221,7 @@ pub const fn is_valid_alone(
         return false;
     }
     period_fault(period).is_none()
-        && threshold_fault(algorithm, weighted, threshold).is_none()
+        && threshold_fault(algorithm, threshold).is_none()
         && (!is_bucket || burst > 0 && bucket_fault((period, threshold), burst).is_none())
         && !(count_rejected && matches!(algorithm, Algorithm::FixedWindow))
         && match lease {
@@ -266,14 +245,9 @@ const fn period_fault(period: u64) -> Option<PolicyFault> {
     }
 }
 
-const fn threshold_fault(
-    algorithm: Algorithm,
-    weighted: bool,
-    threshold: u64,
-) -> Option<PolicyFault> {
+const fn threshold_fault(algorithm: Algorithm, threshold: u64) -> Option<PolicyFault> {
     let largest = match algorithm {
-        Algorithm::SlidingWindow if weighted => MAX_WEIGHTED,
-        Algorithm::SlidingWindow => MAX_ENTRIES as u64,
+        Algorithm::SlidingWindow => MAX_LOG_UNITS,
         // The other algorithms count any `u32` exactly.
         _ => MAX_UNITS,
     };
@@ -358,13 +332,9 @@ fn cost_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
     if cost == 0 {
         return Some(PolicyFault::CostZero);
     }
-    let is_log = draft.algorithm == Algorithm::SlidingWindow && !draft.weighted;
     match draft.quotas().filter(|quota| *quota < cost).min() {
         Some(burst) if draft.has_burst() => Some(PolicyFault::CostOverBurst { cost, burst }),
         Some(threshold) => Some(PolicyFault::CostOverThreshold { cost, threshold }),
-        None if is_log && cost > MAX_LOG_COST => {
-            Some(PolicyFault::CostTooLarge { cost, largest: MAX_LOG_COST })
-        }
         None => lease::cost_fault(draft, cost),
     }
 }

@@ -265,9 +265,8 @@ pub(super) fn validate(
     policy: Option<&Policy>,
 ) -> Result<(), ActionError> {
     let most = match policy {
-        Some(policy) if policy.is_weighted() => Some((1_000_000_000, "1 000 000 000")),
         Some(policy) if policy.algorithm() == Algorithm::SlidingWindow => {
-            Some((100_000, "100 000"))
+            Some((1_000_000_000, "1 000 000 000"))
         }
         _ => None,
     };

@@ -170,8 +170,6 @@ impl Dashboard {
             // `true` if functions of this name have different limits.
             "is_in_conflict": is_in_conflict,
             "counts_rejected": policy.counts_rejected(),
-            // `true` if the log of a caller has one entry for each call, with its units.
-            "is_weighted": policy.is_weighted(),
             // `true` once a call of this process came without a caller.
             "shares_one_bucket": first.shares_one_bucket(),
             "written": first.policy().map(policy_view),

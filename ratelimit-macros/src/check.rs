@@ -281,7 +281,6 @@ fn policy_tokens(spec: &LimitSpec, emit: impl Fn(&Value) -> TokenStream) -> Toke
     let constructor = format_ident!("{}", algorithm.as_str());
     let (burst, concurrency) = (setter("burst", burst), setter("concurrency", concurrency));
     let count_rejected = count_rejected.as_ref().map(|_| quote!(.count_rejected()));
-    let weighted = spec.is_weighted().then(|| quote!(.weighted()));
     let lease = setter("lease", &spec.lease);
     let unit = spec.quota_unit.map(|variant| {
         let variant = format_ident!("{variant}");
@@ -292,6 +291,6 @@ fn policy_tokens(spec: &LimitSpec, emit: impl Fn(&Value) -> TokenStream) -> Toke
     let block = (!lengths.is_empty()).then(|| quote!(.block(&[#(#lengths),*])));
     quote! {
         #krate::Policy::#constructor(#name, #first)
-            #(.tier(#tiers))* #burst #count_rejected #weighted #concurrency #timeout #lease #unit #zone #block
+            #(.tier(#tiers))* #burst #count_rejected #concurrency #timeout #lease #unit #zone #block
     }
 }

@@ -21,8 +21,6 @@ use crate::{
     value::{self, Value},
 };
 
-/// The default cost in units.
-const DEFAULT_COST: u64 = 1;
 /// The default of `max_wait` in microseconds.
 const DEFAULT_MAX_WAIT: u64 = 0;
 
@@ -175,17 +173,6 @@ impl LimitSpec {
         self.answer.decision.is_some() || self.settle.is_some()
     }
 
-    /// Returns `true` if a log keeps one entry for each call: for calls of several units, that may wait
-    /// or that are settled, and for leases.
-    pub(crate) fn is_weighted(&self) -> bool {
-        self.algorithm == Algorithm::SlidingWindow
-            && !self.tiers.is_empty()
-            && (differs(self.cost.as_ref(), DEFAULT_COST)
-                || differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT)
-                || self.settle.is_some()
-                || self.lease.is_some())
-    }
-
     /// Returns `true` if the policy is known at compile time.
     pub(crate) fn is_literal(&self) -> bool {
         let tiers = self.tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]);
@@ -221,8 +208,7 @@ impl LimitSpec {
         if let Some(policy) = &mut self.policy {
             let takes_costs = match cost {
                 Some(cost) if cost.is_dynamic() => "takes_dynamic_costs",
-                _ if differs(cost, DEFAULT_COST) => "takes_costs",
-                _ => "takes_cost_of_one",
+                _ => "takes_costs",
             };
             policy.check(takes_costs, "cost", written);
             policy.check("takes_settles", "settle", written);
@@ -288,7 +274,6 @@ impl LimitSpec {
             burst: setting(&self.burst),
             cost: self.cost.as_ref().and_then(known),
             count_rejected: self.count_rejected.is_some(),
-            weighted: self.is_weighted(),
             concurrency: setting(&self.concurrency),
             concurrency_timeout: setting(&self.concurrency_timeout),
             lease: setting(&self.lease),
@@ -322,7 +307,7 @@ impl LimitSpec {
                 Argument::Tier(tier) => errors.at(&self.tiers[tier].at, fault),
                 Argument::Burst => errors.at(written_at(self.burst.as_ref()), fault),
                 Argument::Cost => errors.at(written_at(self.cost.as_ref()), fault),
-                Argument::CountRejected | Argument::Weighted => {
+                Argument::CountRejected => {
                     errors.at(&self.count_rejected, fault);
                 }
                 Argument::Concurrency => errors.at(written_at(self.concurrency.as_ref()), fault),

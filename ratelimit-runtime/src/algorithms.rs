@@ -10,21 +10,17 @@ mod counts;
 mod exhaustive;
 mod fixed_window;
 mod line;
+mod log;
 mod packed;
 mod per_tier;
-mod request_ids;
 mod sliding_counter;
-mod sliding_window;
 mod summary;
-mod timestamps;
 mod token_bucket;
-mod weighted_window;
 mod window_units;
 
 use self::{
     block::LastBlock, calendar_window::DatedWindow, counts::Counts, fixed_window::Window,
-    line::TurnsAhead, per_tier::OneTier, sliding_counter::Counter, sliding_window::Log,
-    token_bucket::Level, weighted_window::WeightedLog,
+    line::TurnsAhead, log::Log, per_tier::OneTier, sliding_counter::Counter, token_bucket::Level,
 };
 use crate::{
     policy::{Policy, StateKind},
@@ -39,7 +35,6 @@ pub(crate) enum State {
     SlidingCounter(OneTier<Counter>),
     FixedWindow(OneTier<Window>),
     TokenBucket(OneTier<Level>),
-    WeightedWindow(WeightedLog),
     CalendarWindow(OneTier<DatedWindow>),
     /// The counts of several tiers.
     Many(Box<Counts>),
@@ -54,7 +49,6 @@ static EMPTY: [fn() -> State; StateKind::ALL.len() + 1] = [
     || State::SlidingCounter(OneTier::new()),
     || State::FixedWindow(OneTier::new()),
     || State::TokenBucket(OneTier::new()),
-    || State::WeightedWindow(WeightedLog::default()),
     || State::CalendarWindow(OneTier::new()),
     || State::Block(LastBlock::default()),
 ];
@@ -71,7 +65,6 @@ impl State {
             Self::SlidingCounter(_) => StateKind::SlidingCounter,
             Self::FixedWindow(_) => StateKind::FixedWindow,
             Self::TokenBucket(_) => StateKind::TokenBucket,
-            Self::WeightedWindow(_) => StateKind::WeightedWindow,
             Self::CalendarWindow(_) => StateKind::CalendarWindow,
             Self::Many(many) => many.kind(),
             Self::Line(line) => line.kind(),
@@ -95,8 +88,8 @@ impl State {
         expires: Timestamp,
     ) -> Option<PlainOutcome> {
         match (policy.state(), self) {
-            (StateKind::SlidingWindow, Self::SlidingWindow(Log::Plain(stamps))) if units == 1 => {
-                stamps.take_one(now, policy, reads, expires)
+            (StateKind::SlidingWindow, Self::SlidingWindow(log)) => {
+                log.take_units(now, policy, units, reads, expires)
             }
             (StateKind::SlidingCounter, Self::SlidingCounter(one)) => {
                 one.take_units(now, policy, units, reads)
@@ -107,9 +100,6 @@ impl State {
             (StateKind::TokenBucket, Self::TokenBucket(one)) => {
                 one.take_units(now, policy, units, reads)
             }
-            (StateKind::WeightedWindow, Self::WeightedWindow(log)) => {
-                log.take_units(now, policy, units)
-            }
             _ => None,
         }
     }
@@ -118,7 +108,6 @@ impl State {
     pub(crate) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
         let (outcome, successor) = match self {
             Self::SlidingWindow(log) => return log.decide(now, request),
-            Self::WeightedWindow(log) => return log.decide(now, request),
             Self::Block(block) => return block.decide(now, request),
             Self::Line(_) => return self.decide_in_line(now, request),
             _ if request.max_wait > Micros::ZERO => return self.decide_in_line(now, request),
@@ -162,7 +151,6 @@ impl State {
     pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
         let counts = match self {
             Self::SlidingWindow(log) => return log.growth(now, request),
-            Self::WeightedWindow(log) => return log.growth(now, request),
             Self::Block(_) => return 0,
             Self::Line(line) => return line.growth(now, request),
             _ if request.max_wait > Micros::ZERO => return self.growth_of_line(now, request),
@@ -183,7 +171,6 @@ impl State {
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::SlidingWindow(log) => log.heap_bytes(),
-            Self::WeightedWindow(log) => log.heap_bytes(),
             Self::SlidingCounter(_)
             | Self::FixedWindow(_)
             | Self::TokenBucket(_)
@@ -199,12 +186,8 @@ impl State {
     #[inline]
     pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
         let lasts = match self {
-            Self::SlidingWindow(log) => {
-                log.settle(settle);
-                None
-            }
+            Self::SlidingWindow(log) => Some(log.settle(now, settle)),
             Self::Block(_) => None,
-            Self::WeightedWindow(log) => Some(log.settle(now, settle)),
             Self::SlidingCounter(one) => one.settle(now, settle),
             Self::FixedWindow(one) => one.settle(now, settle),
             Self::TokenBucket(one) => one.settle(now, settle),
@@ -218,7 +201,18 @@ impl State {
     /// Returns the time of the newest unit of a log that has only their times.
     #[inline]
     pub(crate) fn newest_unit(&self) -> Option<Timestamp> {
-        if let Self::SlidingWindow(log) = self { log.newest() } else { None }
+        if let Self::SlidingWindow(log) = self { log.newest_unit() } else { None }
+    }
+
+    /// Keeps what a policy of this period counts, which has decided before a log has had entries. Returns the time
+    /// for which the state counts then.
+    #[cold]
+    pub(crate) fn keep_period(&mut self, now: Timestamp, period: Micros) -> Micros {
+        if let Self::SlidingWindow(log) = self {
+            log.keep_period(now, period)
+        } else {
+            Micros::ZERO
+        }
     }
 
     /// Returns `true` if the state has the charge of a place, or its turn has come.
@@ -226,7 +220,7 @@ impl State {
     pub(crate) fn is_promised(&self, now: Timestamp, place: Place<'_>) -> bool {
         self.has_come(now, place)
             || match self {
-                Self::WeightedWindow(log) => log.turn_of(place).is_some(),
+                Self::SlidingWindow(log) => log.turn_of(place).is_some(),
                 _ => self.has_turn(place),
             }
     }
@@ -244,7 +238,7 @@ impl State {
             return Some((Standing { at, turn, has_room: true }, Micros::ZERO));
         }
         match self {
-            Self::WeightedWindow(log) => {
+            Self::SlidingWindow(log) => {
                 let standing = log.advance(now, place)?;
                 // The policy may be another than that of the calls so far.
                 Some((standing, log.lasts(now, now)))
@@ -255,13 +249,13 @@ impl State {
 
     /// Returns the time of a place's charge, unless it is gone.
     pub(crate) fn turn_of(&self, place: Place<'_>) -> Option<Timestamp> {
-        if let Self::WeightedWindow(log) = self { log.turn_of(place) } else { None }
+        if let Self::SlidingWindow(log) = self { log.turn_of(place) } else { None }
     }
 
     /// Admits nobody before `ends`, unless a longer pause goes on, and moves the turns that lie ahead behind it.
-    /// Returns the time for which the state then counts. Only weighted windows have pauses.
+    /// Returns the time for which the state then counts. Only sliding windows have pauses.
     pub(crate) fn pause(&mut self, now: Timestamp, ends: Timestamp, policy: &Policy) -> Micros {
-        if let Self::WeightedWindow(log) = self {
+        if let Self::SlidingWindow(log) = self {
             log.pause(now, ends, policy)
         } else {
             Micros::ZERO

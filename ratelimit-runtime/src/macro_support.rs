@@ -30,9 +30,9 @@ pub use self::{
         RefusalInBox,
     },
     shared_policy::{
-        default_plan, names_apart, one_policy, plan_of, shared_policy, takes_cost_of_one,
-        takes_costs, takes_dynamic_costs, takes_leaves, takes_request_ids, takes_settles,
-        takes_waits, takes_warnings,
+        default_plan, names_apart, one_policy, plan_of, shared_policy, takes_costs,
+        takes_dynamic_costs, takes_leaves, takes_request_ids, takes_settles, takes_waits,
+        takes_warnings,
     },
     units::{Units, number},
 };

@@ -12,13 +12,13 @@ mod lease;
 mod leave;
 mod name;
 pub(crate) mod plans;
+mod state_kind;
 #[cfg(test)]
 mod tests;
 mod tier;
 mod too_large;
 mod unit;
 mod validation;
-mod weighted;
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use ratelimit_core::{
 };
 
 pub(crate) use self::{
-    flags::Flags, name::PolicyName, tier::BucketRate, validation::CallFault, weighted::StateKind,
+    flags::Flags, name::PolicyName, state_kind::StateKind, tier::BucketRate, validation::CallFault,
 };
 pub use self::{
     invalid::InvalidPolicy, plans::Plans, tier::Tier, too_large::TooLarge, unit::QuotaUnit,
@@ -236,7 +236,6 @@ impl Policy {
             && !self.has_block()
             && rules::is_valid_alone(
                 self.algorithm(),
-                self.is_weighted(),
                 (period, threshold as u64),
                 self.burst,
                 self.counts_rejected(),

@@ -299,7 +299,7 @@ impl RedisBackend {
         turn.decode(&self.remote.ask(key.as_bytes(), |attempt| turn.advance(attempt)).await?)
     }
 
-    /// Returns the times of charges in a weighted window, none for one that is gone.
+    /// Returns the times of charges in a sliding window, none for one that is gone.
     pub(crate) async fn turns(
         &self,
         key: &Key,
@@ -309,7 +309,7 @@ impl RedisBackend {
         turn::decode_turns(&self.remote.ask(key.as_bytes(), command).await?)
     }
 
-    /// Admits nobody under the key of a weighted window before the end of a pause. One whose time `ends` has come is
+    /// Admits nobody under the key of a sliding window before the end of a pause. One whose time `ends` has come is
     /// none, and the result `false`. One that cannot be written is kept here, for calls that this process decides
     /// without Redis.
     pub(crate) async fn pause_key(

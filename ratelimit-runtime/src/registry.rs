@@ -283,9 +283,6 @@ impl fmt::Display for RegisteredPolicy {
         if let Some(burst) = self.policy().and_then(Policy::burst_size) {
             write!(f, ", burst {burst}")?;
         }
-        if self.policy.is_weighted() {
-            f.write_str(", weighted")?;
-        }
         if let Some(lease) = self.policy().and_then(Policy::lease_length) {
             write!(f, ", lease {lease:?}")?;
         }
@@ -323,12 +320,10 @@ impl fmt::Debug for RegisteredPolicy {
 }
 
 /// Returns the pairs of functions that share a name and differ in their limits. Each call is decided by
-/// its own limit, over the history of both. If they differ in the algorithm, or only one is
-/// [weighted](Policy::weighted), each has a history of its own.
+/// its own limit, over the history of both. If they differ in the algorithm, each has a history of its own.
 ///
 /// A policy that is [checked by hand](RegisteredPolicy::is_by_hand) is in a pair if a caller has another
-/// history under it: a peek at a weighted limit without `weighted` finds nothing. It is known from its
-/// first check on.
+/// history under it: a peek by another algorithm finds nothing. It is known from its first check on.
 ///
 /// They are also logged at `warn`: those of functions when a limiter is [installed](crate::install),
 /// those of checks by hand at the first check.
@@ -337,12 +332,12 @@ impl fmt::Debug for RegisteredPolicy {
 /// use std::time::Duration;
 /// use ratelimit_runtime::{Limiter, Policy, RateLimitError, conflicts, rate_limit};
 ///
-/// #[rate_limit(name = "export", period = "1m", threshold = 100, key = user, cost = rows)]
-/// async fn export(user: &str, rows: u32) -> Result<(), RateLimitError> {
+/// #[rate_limit(name = "export", period = "1m", threshold = 100, key = user, algorithm = token_bucket)]
+/// async fn export(user: &str) -> Result<(), RateLimitError> {
 ///     Ok(())
 /// }
 ///
-/// /// A `cost` makes the function's window a weighted one, which this is not.
+/// /// The function has a bucket, which this is not.
 /// const EXPORT: Policy = Policy::sliding_window("export", Duration::from_secs(60), 100);
 ///
 /// # #[tokio::main(flavor = "current_thread")]

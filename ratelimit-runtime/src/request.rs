@@ -219,13 +219,11 @@ pub(crate) enum Charged {
     Nothing,
     /// The state of this generation. A state after a reset has another one.
     Generation(u64),
-    /// Members of a log on Redis, numbered from this one on.
-    Units { first: u64 },
-    /// An entry of a weighted log.
+    /// An entry of a log.
     Entry(EntryMark),
 }
 
-/// The birth of a weighted log, and the id of a charge in it: 54 and 41 bits in the room of a mark.
+/// The birth of a log, and the id of a charge in it: 54 and 41 bits in the room of a mark.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EntryMark([u32; 3]);
 
@@ -269,9 +267,14 @@ impl Charged {
     pub(crate) fn number(self) -> u64 {
         match self {
             Self::Nothing => 0,
-            Self::Generation(number) | Self::Units { first: number } => number,
+            Self::Generation(number) => number,
             Self::Entry(entry) => entry.id(),
         }
+    }
+
+    /// Returns `true` if the call has joined the entry of others.
+    pub(crate) fn is_joined(self) -> bool {
+        matches!(self, Self::Entry(entry) if entry.is_joined())
     }
 }
 

@@ -29,7 +29,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// The policy of an annotated function of this name.
 const fn log(name: &'static str) -> Policy {
-    Policy::sliding_window(name, DAY, 10).weighted()
+    Policy::sliding_window(name, DAY, 10)
 }
 
 const SHARED: Policy = log("combined-shared").tier(DAY.saturating_mul(7), 12).concurrency(1);

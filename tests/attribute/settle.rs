@@ -28,7 +28,7 @@ const SHARED: Policy = Policy::token_bucket("settled-shared", DAY, 10);
 
 /// The policy of an annotated function of this name.
 const fn log(name: &'static str) -> Policy {
-    Policy::sliding_window(name, DAY, 10).weighted()
+    Policy::sliding_window(name, DAY, 10)
 }
 
 #[rate_limit(period = "1d", threshold = 10, name = "rows", key = 1, limiter = limiter, cost = 4,

@@ -216,8 +216,8 @@ async fn a_function_has_all_of_its_limits() {
 
 #[tokio::test]
 async fn a_policy_by_hand_that_counts_elsewhere_is_a_conflict() {
-    /// The function's window is weighted, by its `cost`.
-    const ROWS: Policy = Policy::sliding_window("used_rows", MINUTE, 30).tier(HOUR, 50);
+    /// The function has an exact log.
+    const ROWS: Policy = Policy::sliding_counter("used_rows", MINUTE, 30).tier(HOUR, 50);
     let of_rows = || {
         let mut pairs = conflicts();
         pairs.retain(|(first, _)| first.name() == "used_rows");
@@ -227,7 +227,7 @@ async fn a_policy_by_hand_that_counts_elsewhere_is_a_conflict() {
     let _listening = listen(lines.clone());
     let limiter = Limiter::in_memory();
     // Plans of other numbers are no conflict.
-    let other_numbers = Policy::sliding_window("used_rows", MINUTE, 7).weighted();
+    let other_numbers = Policy::sliding_window("used_rows", MINUTE, 7);
     limiter.peek(&other_numbers, "alice").await.unwrap();
     assert!(of_rows().is_empty());
     limiter.peek(&ROWS, "alice").await.unwrap();
@@ -237,7 +237,7 @@ async fn a_policy_by_hand_that_counts_elsewhere_is_a_conflict() {
     assert!(!declared.is_by_hand() && by_hand.is_by_hand());
     assert_eq!(
         by_hand.to_string(),
-        "used_rows: sliding_window, 30 per 60s, 50 per 3600s, checked by hand"
+        "used_rows: sliding_counter, 30 per 60s, 50 per 3600s, checked by hand"
     );
     let logged = lines.all().join("\n");
     assert!(

@@ -1,4 +1,4 @@
-//! Takes units of a weighted window until it is killed: tasks that reserve some, run, and settle at fewer, at
+//! Takes units of a sliding window until it is killed: tasks that reserve some, run, and settle at fewer, at
 //! more, or never. It prints a record of each event.
 //!
 //! `metered` takes the URL, the number of tasks and of callers, and the units and milliseconds of a window.
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let builder = Limiter::builder().deadline(Duration::from_secs(30)).deny_cache(0);
     let limiter = builder.on_store_error(OnStoreError::Deny).connect(url).await?;
     let (units, period): (u32, u64) = (units.parse()?, period.parse()?);
-    let policy = Policy::sliding_window("metered", Duration::from_millis(period), units).weighted();
+    let policy = Policy::sliding_window("metered", Duration::from_millis(period), units);
     let (tasks, callers): (u32, u32) = (tasks.parse()?, callers.parse()?);
     let recorder = Recorder::printing();
     for task in 0..tasks {

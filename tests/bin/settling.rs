@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = builder.on_store_error(OnStoreError::Deny).connect(url).await?;
     let hour = Duration::from_secs(3_600);
     let policies = [
-        Policy::sliding_window("settling", hour, 100_000).weighted(),
+        Policy::sliding_window("settling", hour, 100_000),
         Policy::sliding_counter("settling", hour, 100_000),
         Policy::fixed_window("settling", hour, 100_000),
         Policy::token_bucket("settling", Duration::from_secs(300 * 86_400), 100_000),

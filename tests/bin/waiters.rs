@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: waiters URL ALGORITHM CALLS LEAVING".into());
     };
     let policy = match algorithm.as_str() {
-        "weighted_window" => Policy::sliding_window("line", PERIOD, 20).weighted(),
+        "sliding_window" => Policy::sliding_window("line", PERIOD, 20),
         "token_bucket" => Policy::token_bucket("line", PERIOD, 20),
         "fixed_window" => Policy::fixed_window("line", PERIOD, 20),
         "sliding_counter" => Policy::sliding_counter("line", PERIOD, 20),

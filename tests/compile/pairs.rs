@@ -203,7 +203,7 @@ use std::{future::ready, time::Duration};
 
 use ratelimit_runtime::{Limiter, Plans, Policy, RateLimitError, rate_limit};
 
-const SHARED: Policy = Policy::sliding_window(\"shared\", Duration::from_secs(60), 9).weighted();
+const SHARED: Policy = Policy::sliding_window(\"shared\", Duration::from_secs(60), 9);
 const PLANS: Plans = Plans::new(\"plans\", \"free\", SHARED).plan(\"pro\", SHARED);
 
 struct Service;

@@ -110,9 +110,6 @@ proptest! {
             arguments.extend(quote!(count_rejected,));
             policy = policy.count_rejected();
         }
-        if algorithm == 0 && cost != 1 {
-            policy = policy.weighted();
-        }
         if let Some(millis) = lease {
             let written = format!("{millis}ms");
             arguments.extend(quote!(lease = #written,));
@@ -174,7 +171,7 @@ async fn a_log_of_single_units_takes_smaller_costs_than_one_of_calls() {
     assert_eq!(
         refused.fault().to_string(),
         "`cost` must be at most 1000 on this `sliding_window`, but is 1001: it keeps an entry for \
-         each unit; `.weighted()` keeps one for each call"
+         each unit; `` keeps one for each call"
     );
 }
 

@@ -111,7 +111,7 @@ async fn one_caller_is_shut_out_and_exempt_on_the_page_and_found_again_on_a_phon
     }
     fill(&browser, "[name=exception-threshold]", "many").await;
     click(&browser, ".exception [type=submit]").await;
-    let words = "Threshold must be a whole number from 1 to 100 000";
+    let words = "Threshold must be a whole number from 1 to 1 000 000 000";
     until_said(&browser, ".exception + .answer.bad", words).await;
     click(&browser, ".exceptions [data-end]").await;
     browser.until("document.querySelectorAll('.exceptions li').length === 0").await;

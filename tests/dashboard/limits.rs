@@ -40,14 +40,20 @@ async fn a_limit_is_steered_or_its_page_says_why_not() {
     let expected = Override::new().threshold(3).period(MINUTE);
     assert_eq!(limiter.overrides().list()["reply"], expected);
     for (numbers, why) in [
-        (json!({ "threshold": 0 }), "Threshold must be a whole number from 1 to 100 000"),
+        (json!({ "threshold": 0 }), "Threshold must be a whole number from 1 to 1 000 000 000"),
         (json!({ "period": "30" }), "`period` needs a unit after `30`"),
-        (json!({ "threshold": "many" }), "Threshold must be a whole number from 1 to 100 000"),
-        (json!({ "threshold": 100_001 }), "Threshold must be a whole number from 1 to 100 000"),
-        (json!({ "threshold": 1.5 }), "Threshold must be a whole number from 1 to 100 000"),
+        (
+            json!({ "threshold": "many" }),
+            "Threshold must be a whole number from 1 to 1 000 000 000",
+        ),
+        (
+            json!({ "threshold": 1_000_000_001 }),
+            "Threshold must be a whole number from 1 to 1 000 000 000",
+        ),
+        (json!({ "threshold": 1.5 }), "Threshold must be a whole number from 1 to 1 000 000 000"),
         (
             json!({ "tiers": [{ "period": 60, "threshold": 0 }] }),
-            "Threshold must be a whole number from 1 to 100 000",
+            "Threshold must be a whole number from 1 to 1 000 000 000",
         ),
         (json!({ "concurrency": "" }), "In flight must be a whole number from 1 on"),
         (json!({ "burst": 3 }), "a `sliding_window` has none"),

@@ -105,8 +105,12 @@ async fn what_is_done_on_the_page_changes_what_callers_get() {
     until_said(&browser, ".card .answer", "No number was changed.").await;
     fill(&browser, ".numbers [name=threshold]", "0").await;
     click(&browser, ".numbers [type=submit]").await;
-    until_said(&browser, ".card .answer.bad", "Threshold must be a whole number from 1 to 100 000")
-        .await;
+    until_said(
+        &browser,
+        ".card .answer.bad",
+        "Threshold must be a whole number from 1 to 1 000 000 000",
+    )
+    .await;
     fill(&browser, ".numbers [name=threshold]", "4").await;
     fill(&browser, ".numbers [name=period]", "1h 30m").await;
     click(&browser, ".numbers [type=submit]").await;

@@ -94,12 +94,11 @@ async fn calls_that_find_no_permit_are_refused_ones() {
     let told = operator.told_of("sampled upload").await;
     let written = json!({ "tiers": [], "burst": null, "concurrency": 4, "lease": null });
     assert_eq!(told["written"], written);
-    assert_eq!(told["is_weighted"], false);
 }
 
 #[tokio::test]
 async fn calls_that_wait_in_line_are_told() {
-    const LINE: Policy = Policy::sliding_window("sampled line", MINUTE, 1).weighted();
+    const LINE: Policy = Policy::sliding_window("sampled line", MINUTE, 1);
     let limiter = Limiter::in_memory();
     let operator = Operator::of(&limiter).await;
     let wait = || {

@@ -17,10 +17,9 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The states of windows: a policy of two units, and one of many, in each.
-fn kinds() -> [[Policy; 2]; 6] {
+fn kinds() -> [[Policy; 2]; 5] {
     [
         |most| Policy::sliding_window("after-log", HOUR, most),
-        |most| Policy::sliding_window("after-weighted", HOUR, most).weighted(),
         |most| Policy::sliding_counter("after-counter", HOUR, most),
         |most| Policy::fixed_window("after-fixed", HOUR, most),
         |most| Policy::token_bucket("after-bucket", HOUR, most),

@@ -16,11 +16,10 @@ const DAY: Duration = Duration::from_secs(86_400);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
 /// One policy of each kind of state: two units, and longer blocks than any wait.
-fn policies() -> [Policy; 7] {
+fn policies() -> [Policy; 6] {
     [
         Policy::sliding_window("block-log", HOUR, 2),
         Policy::sliding_window("block-tiers", HOUR, 2).tier(SECOND, 1),
-        Policy::sliding_window("block-weighted", HOUR, 2).weighted(),
         Policy::sliding_counter("block-counter", HOUR, 2),
         Policy::fixed_window("block-fixed", HOUR, 2),
         Policy::token_bucket("block-bucket", HOUR, 2),
@@ -215,7 +214,7 @@ async fn a_joint_refusal_is_an_offence_of_the_limit_that_refuses() {
 async fn a_refusal_under_a_policy_with_a_block_and_one_without_it_are_two() {
     for policy in [
         Policy::sliding_window("block-plans", HOUR, 1),
-        Policy::sliding_window("block-plans", HOUR, 1).weighted(),
+        Policy::sliding_window("block-plans", HOUR, 1),
         Policy::fixed_window("block-plans", HOUR, 1),
     ] {
         on_each_store(async |limiter| {
@@ -236,7 +235,7 @@ async fn a_refusal_under_a_policy_with_a_block_and_one_without_it_are_two() {
 #[tokio::test]
 async fn what_does_not_go_with_a_block_is_invalid() {
     let limiter = Limiter::in_memory();
-    let policy = Policy::sliding_window("block-invalid", HOUR, 10_000).weighted().block(&[MINUTE]);
+    let policy = Policy::sliding_window("block-invalid", HOUR, 10_000).block(&[MINUTE]);
     let check = || limiter.check(&policy, "alice");
     for (fault, argument) in [
         (invalid(check().max_wait(SECOND).await), "max_wait"),

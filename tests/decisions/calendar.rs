@@ -129,7 +129,6 @@ async fn what_needs_windows_of_a_length_is_refused() {
         (MONTHLY.count_rejected(), "`count_rejected` does not go with"),
         (MONTHLY.lease(Duration::from_secs(60)), "`lease` does not go with"),
         (MONTHLY.burst(3), "`burst`"),
-        (MONTHLY.weighted(), "`weighted`"),
         (Policy::fixed_window("fixed", DAY, 1).zone("UTC"), "`zone` is the time zone of"),
         (
             Policy::new("odd", ratelimit_runtime::Algorithm::CalendarWindow, 2 * DAY, 1),

@@ -114,7 +114,7 @@ async fn a_removed_override_leaves_the_history_complete() {
             let made = make("eased", HOUR, 20);
             // The log of single units has no line.
             let is_log = made.algorithm() == Algorithm::SlidingWindow;
-            let policy = if is_log { made.weighted() } else { made };
+            let policy = if is_log { made } else { made };
             let brief = Override::new().threshold(2).period(Duration::from_millis(40));
             limiter.overrides().set("eased", brief).unwrap();
             for _ in 0..16 {

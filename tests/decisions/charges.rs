@@ -17,17 +17,8 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 type New = fn(&'static str, Duration, u32) -> Policy;
 
-fn weighted(name: &'static str, period: Duration, threshold: u32) -> Policy {
-    Policy::sliding_window(name, period, threshold).weighted()
-}
-
-const ALGORITHMS: [New; 5] = [
-    Policy::sliding_window,
-    weighted,
-    Policy::sliding_counter,
-    Policy::fixed_window,
-    Policy::token_bucket,
-];
+const ALGORITHMS: [New; 4] =
+    [Policy::sliding_window, Policy::sliding_counter, Policy::fixed_window, Policy::token_bucket];
 
 async fn take(limiter: &Limiter, policy: &Policy, caller: &str, cost: u32) -> Decision {
     limiter.check(policy, caller).cost(cost).await.unwrap()

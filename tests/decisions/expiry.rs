@@ -11,12 +11,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 type New = fn(&'static str, Duration, u32) -> Policy;
 
-fn weighted(name: &'static str, period: Duration, threshold: u32) -> Policy {
-    Policy::sliding_window(name, period, threshold).weighted()
-}
-
-const ALGORITHMS: [New; 4] =
-    [Policy::sliding_window, weighted, Policy::fixed_window, Policy::token_bucket];
+const ALGORITHMS: [New; 3] = [Policy::sliding_window, Policy::fixed_window, Policy::token_bucket];
 
 /// Returns the units that each call leaves, none if it is refused. The clock moves to a second by `move_to`.
 async fn history(

@@ -50,19 +50,15 @@ async fn as_many_calls_are_in_flight_as_the_policy_allows_and_a_dropped_one_is_f
 
 #[tokio::test]
 async fn a_call_takes_its_permit_and_its_units_or_neither() {
-    for (make, weighted) in [
-        (Policy::sliding_window as fn(&'static str, Duration, u32) -> Policy, false),
-        (Policy::sliding_window, true),
-        (Policy::sliding_counter, false),
-        (Policy::fixed_window, false),
-        (Policy::token_bucket, false),
+    for make in [
+        Policy::sliding_window as fn(&'static str, Duration, u32) -> Policy,
+        Policy::sliding_counter,
+        Policy::fixed_window,
+        Policy::token_bucket,
     ] {
         for tiers in [1, 2] {
             on_each_store(async |limiter| {
                 let mut policy = make("both", 60 * MINUTE, 5).concurrency(2);
-                if weighted {
-                    policy = policy.weighted();
-                }
                 if tiers == 2 {
                     policy = policy.tier(600 * MINUTE, 8);
                 }

@@ -83,7 +83,7 @@ async fn a_lease_is_told_with_the_limit_and_validated_at_the_call() {
     let told: Vec<_> = policies().iter().map(ToString::to_string).collect();
     for line in [
         "leased: fixed_window, 10000 per 1s, lease 20ms, key (user)",
-        "leased by plan: sliding_window, by plan / 50, weighted, key (\"all\")",
+        "leased by plan: sliding_window, by plan / 50, key (\"all\")",
     ] {
         assert!(told.iter().any(|it| it == line), "{line} in {told:#?}");
     }

@@ -19,11 +19,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// One policy of each algorithm, of a hundred units an hour.
-fn policies() -> [Policy; 5] {
+fn policies() -> [Policy; 4] {
     let hour = 60 * MINUTE;
     [
         Policy::sliding_window("leave-log", hour, 100),
-        Policy::sliding_window("leave-weighted", hour, 100).weighted(),
         Policy::sliding_counter("leave-counter", hour, 100),
         Policy::fixed_window("leave-fixed", hour, 100),
         Policy::token_bucket("leave-bucket", hour, 100),
@@ -293,7 +292,7 @@ async fn who_is_beyond_its_share_leaves_a_tenth_of_the_budget_to_the_others() {
 /// The recipe for interactive calls beside a batch, which asks a hundred times a second.
 #[tokio::test(start_paused = true)]
 async fn interactive_calls_wait_for_no_batch_that_leaves_them_a_share() {
-    const MODEL: Policy = Policy::sliding_window("model", SECOND, 10).weighted();
+    const MODEL: Policy = Policy::sliding_window("model", SECOND, 10);
     for leave in [20, 0] {
         let (limiter, done) = (Limiter::in_memory(), Arc::new(AtomicU32::new(0)));
         let (asked, counted) = (limiter.clone(), Arc::clone(&done));

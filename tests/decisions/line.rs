@@ -17,12 +17,12 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// One unit a minute.
-const LINE: Policy = Policy::sliding_window("line", MINUTE, 1).weighted();
+const LINE: Policy = Policy::sliding_window("line", MINUTE, 1);
 
 /// Returns policies of so many units a minute.
 fn a_minute(units: u32) -> [Policy; 3] {
     [
-        Policy::sliding_window("line", MINUTE, units).weighted(),
+        Policy::sliding_window("line", MINUTE, units),
         Policy::fixed_window("line", MINUTE, units),
         Policy::token_bucket("line", MINUTE, units),
     ]
@@ -76,7 +76,7 @@ async fn calls_are_served_in_the_order_of_their_arrival_each_at_its_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_of_one_turn_pass_in_order_and_one_that_is_not_polled_holds_nobody_up() {
-    let policy = Policy::sliding_window("line", MINUTE, 9).weighted();
+    let policy = Policy::sliding_window("line", MINUTE, 9);
     for has_unpolled in [false, true] {
         let limiter = Limiter::in_memory();
         limiter.check(&policy, "alice").cost(9).await.unwrap();
@@ -108,7 +108,7 @@ async fn calls_of_one_turn_pass_in_order_and_one_that_is_not_polled_holds_nobody
 #[tokio::test(start_paused = true)]
 async fn a_small_call_does_not_overtake_a_large_one() {
     let limiter = Limiter::in_memory();
-    let policy = Policy::sliding_window("line", MINUTE, 4).weighted();
+    let policy = Policy::sliding_window("line", MINUTE, 4);
     limiter.check(&policy, "alice").cost(3).await.unwrap();
     let large = arrive(&limiter, policy, 4).await;
     let small = arrive(&limiter, policy, 1).await;
@@ -310,7 +310,7 @@ async fn a_refund_serves_as_many_calls_as_it_has_room_for() {
 async fn two_hundred_calls_wait_for_as_long_as_the_guide_says() {
     let period = SECOND / 2;
     for (policy, last, mean) in [
-        (Policy::sliding_window("guide", period, 20).weighted(), 4_500, 2_250),
+        (Policy::sliding_window("guide", period, 20), 4_500, 2_250),
         (Policy::fixed_window("guide", period, 20), 4_500, 2_250),
         (Policy::token_bucket("guide", period, 20), 4_500, 2_040),
         (Policy::sliding_counter("guide", period, 20), 5_210, 2_580),
@@ -340,7 +340,7 @@ fn no_turn_is_lost_when_calls_come_and_leave_at_once() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     for policy in [
-        Policy::sliding_window("fast", PERIOD, 20).weighted(),
+        Policy::sliding_window("fast", PERIOD, 20),
         Policy::fixed_window("fast", PERIOD, 20),
         Policy::fixed_window("fast", PERIOD, 20).tier(3 * PERIOD, 50),
         Policy::sliding_counter("fast", PERIOD, 20),

@@ -22,7 +22,7 @@ type Answer = Result<Decision, RateLimitError>;
 /// Returns policies of so many units in a period.
 fn policies(period: Duration, units: u32) -> [Policy; 3] {
     [
-        Policy::sliding_window("line", period, units).weighted(),
+        Policy::sliding_window("line", period, units),
         Policy::fixed_window("line", period, units),
         Policy::token_bucket("line", period, units),
     ]

@@ -20,7 +20,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// One unit a minute.
-const PACE: Policy = Policy::sliding_window("pace", MINUTE, 1).weighted();
+const PACE: Policy = Policy::sliding_window("pace", MINUTE, 1);
 
 type Answer = Result<Decision, RateLimitError>;
 
@@ -122,12 +122,11 @@ async fn policies_without_a_line_of_calls_are_refused_with_what_to_write() {
     let limiter = Limiter::in_memory();
     let units = Policy::sliding_window("pace", MINUTE, 1);
     for (policy, hint) in [
-        (Policy::concurrency_limit("pace", 1), "weighted()"),
-        (units, "weighted()"),
-        (units.weighted().count_rejected(), "without `count_rejected`"),
-        (Policy::token_bucket("pace", MINUTE, 1), "weighted()"),
-        (units.weighted().lease(SECOND), "under `lease`"),
-        (Policy::sliding_window("pace", Duration::ZERO, 1).weighted(), "`period`"),
+        (Policy::concurrency_limit("pace", 1), "sliding_window(..)"),
+        (units.count_rejected(), "without `count_rejected`"),
+        (Policy::token_bucket("pace", MINUTE, 1), "sliding_window(..)"),
+        (units.lease(SECOND), "under `lease`"),
+        (Policy::sliding_window("pace", Duration::ZERO, 1), "`period`"),
     ] {
         let error = limiter.pause(&policy, "all", SECOND).await.unwrap_err();
         assert!(matches!(error, RateLimitError::InvalidPolicy(_)), "{policy:?}");
@@ -139,7 +138,7 @@ async fn policies_without_a_line_of_calls_are_refused_with_what_to_write() {
 #[tokio::test]
 async fn a_pause_reaches_the_line_of_every_process_and_nobody_overtakes() {
     const PERIOD: Duration = Duration::from_millis(150);
-    const FAST: Policy = Policy::sliding_window("fast", PERIOD, 1).weighted();
+    const FAST: Policy = Policy::sliding_window("fast", PERIOD, 1);
     let server = RedisServer::start();
     let mut limiters = Vec::new();
     for _ in 0..3 {
@@ -212,9 +211,8 @@ async fn a_pause_that_another_process_has_reset_is_over_in_an_outage() {
 /// The other process pauses the key just before the turn, so that this one has not learnt of it.
 #[tokio::test]
 async fn a_call_with_a_request_id_that_a_pause_has_moved_is_settled() {
-    const HOURLY: Policy = Policy::sliding_window("hourly", Duration::from_millis(700), 10)
-        .tier(HOUR, 1_000)
-        .weighted();
+    const HOURLY: Policy =
+        Policy::sliding_window("hourly", Duration::from_millis(700), 10).tier(HOUR, 1_000);
     let server = RedisServer::start();
     let (one, other) = (patient(&server.url()).await, uncached(&server.url()).await);
     for (caller, actual) in [("raised", 14), ("lowered", 2), ("given back", 0)] {

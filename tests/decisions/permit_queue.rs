@@ -64,7 +64,7 @@ async fn freed_permits_go_to_the_calls_that_wait_in_the_order_of_their_arrival()
 #[tokio::test(start_paused = true)]
 async fn a_call_takes_its_permit_with_its_turn_and_holds_it_while_it_waits() {
     let limiter = Limiter::in_memory();
-    let policy = Policy::sliding_window("waits", MINUTE, 1).weighted().concurrency(2);
+    let policy = Policy::sliding_window("waits", MINUTE, 1).concurrency(2);
     let first = limiter.check(&policy, "alice").await.unwrap();
     let (second, third) = (arrive(&limiter, policy), arrive(&limiter, policy));
     tokio::time::sleep(Duration::from_secs(1)).await;

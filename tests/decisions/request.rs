@@ -55,7 +55,7 @@ async fn a_refunded_id_is_free_again() {
 #[tokio::test]
 async fn a_repeated_call_is_given_back_also_after_its_turn_has_moved() {
     const HOUR: Duration = Duration::from_secs(3_600);
-    const LINE: Policy = Policy::sliding_window("line", HOUR, 2).weighted();
+    const LINE: Policy = Policy::sliding_window("line", HOUR, 2);
     on_each_store(async |limiter| {
         let left = async || limiter.peek(&LINE, "alice").cost(0).await.unwrap();
         let job = || limiter.check(&LINE, "alice").cost(2).request_id("job").max_wait(2 * HOUR);
@@ -142,7 +142,7 @@ const BRIEF: Duration = Duration::from_millis(200);
 
 #[tokio::test]
 async fn a_call_waits_until_it_is_admitted() {
-    const POLICY: Policy = Policy::sliding_window("wait", BRIEF, 2).weighted();
+    const POLICY: Policy = Policy::sliding_window("wait", BRIEF, 2);
     on_each_store(async |limiter| {
         let start = Instant::now();
         for _ in 0..5 {
@@ -157,7 +157,7 @@ async fn a_call_waits_until_it_is_admitted() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_could_not_be_enough_is_refused_at_once() {
     let limiter = Limiter::in_memory();
-    let once = Policy::sliding_window("once", MINUTE, 1).weighted();
+    let once = Policy::sliding_window("once", MINUTE, 1);
     let start = Instant::now();
     limiter.check(&once, "alice").await.unwrap();
     let wait = |max_wait| limiter.check(&once, "alice").max_wait(max_wait);
@@ -196,7 +196,7 @@ async fn waiting_calls_are_admitted_at_the_limits_pace_and_no_faster() {
 #[tokio::test(start_paused = true)]
 async fn a_call_dropped_while_it_waits_takes_nothing() {
     let limiter = Limiter::in_memory();
-    let once = Policy::sliding_window("once", MINUTE, 1).weighted();
+    let once = Policy::sliding_window("once", MINUTE, 1);
     limiter.check(&once, "alice").await.unwrap();
     let waiting = limiter.check(&once, "alice").max_wait(MINUTE);
     assert!(tokio::time::timeout(MINUTE / 2, waiting).await.is_err());
@@ -231,7 +231,7 @@ async fn an_annotated_call_waits_and_a_dry_run_does_not() {
 async fn a_log_of_single_units_has_no_line_and_says_what_has() {
     let limiter = Limiter::in_memory();
     for policy in [LOG, LOG.tier(MINUTE * 60, 9).count_rejected(), LOG.concurrency(1)] {
-        let told = "`max_wait` needs `.weighted()` on this `sliding_window`, which keeps an entry for each \
+        let told = "`max_wait` needs `` on this `sliding_window`, which keeps an entry for each \
                     unit: calls wait in line by their entries";
         for cost in [0, 1] {
             for check in [limiter.check(&policy, "alice"), limiter.peek(&policy, "alice")] {
@@ -242,7 +242,7 @@ async fn a_log_of_single_units_has_no_line_and_says_what_has() {
         let now = limiter.check(&policy, "alice").max_wait(Duration::ZERO).await.unwrap();
         assert_eq!(now.remaining(), 4);
         limiter.reset(&policy, "alice").await.unwrap();
-        limiter.check(&policy.weighted(), "alice").max_wait(MINUTE).await.unwrap();
+        limiter.check(&policy, "alice").max_wait(MINUTE).await.unwrap();
     }
     let none = Policy::concurrency_limit("flight", 1);
     limiter.check(&none, "alice").max_wait(MINUTE).await.unwrap();

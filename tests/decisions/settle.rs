@@ -174,7 +174,7 @@ async fn a_log_of_units_is_not_settled_above_the_cost() {
         let decision = take(limiter, &LOG, 2).await;
         let error = limiter.settle(&decision, 3).await.unwrap_err();
         assert!(matches!(error, RateLimitError::InvalidPolicy(_)), "{error}");
-        assert!(error.to_string().contains("`.weighted()`"), "{error}");
+        assert!(error.to_string().contains("``"), "{error}");
         decision.settle(4);
         assert_eq!(left(limiter, &LOG).await, 8);
         // That was no settle.
@@ -329,7 +329,7 @@ async fn an_annotated_function_is_settled_by_its_output() {
     }
 
     const TOLD: Policy = Policy::token_bucket("told", DAY, 10);
-    const FAILED: Policy = Policy::sliding_window("failed", DAY, 10).weighted();
+    const FAILED: Policy = Policy::sliding_window("failed", DAY, 10);
     on_each_store(async |limiter| {
         // Fewer, none, more.
         for (units, expected) in [(1, 9), (11, 9), (6, 3)] {

@@ -11,7 +11,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const CALLERS: [&str; 2] = ["alice", "bob"];
 const STEPS: usize = 1_200;
 
-const ONE_TIER: Policy = Policy::sliding_window("units", HOUR, 40).weighted().concurrency(3);
+const ONE_TIER: Policy = Policy::sliding_window("units", HOUR, 40).concurrency(3);
 const TWO_TIERS: Policy = ONE_TIER.named("tiers").tier(HOUR.saturating_mul(3), 70);
 
 /// One caller's log of units, each with its time and its call, and the number of calls in flight.

@@ -39,7 +39,7 @@ async fn all_are_admitted(limiter: &Limiter, policy: Policy) {
 #[tokio::test(start_paused = true)]
 async fn calls_that_wait_under_a_penalty_do_not_starve_one_another() {
     for policy in [
-        Policy::sliding_window("log", SECOND, 1).weighted().count_rejected(),
+        Policy::sliding_window("log", SECOND, 1).count_rejected(),
         Policy::sliding_counter("counter", SECOND, 1).count_rejected(),
         Policy::token_bucket("bucket", SECOND, 1).count_rejected(),
     ] {
@@ -52,13 +52,13 @@ async fn calls_that_wait_for_redis_under_a_penalty_do_not_starve_one_another() {
     let period = Duration::from_millis(600);
     let server = RedisServer::start();
     let limiter = patient(&server.url()).await;
-    let log = Policy::sliding_window("log", period, 1).weighted().count_rejected();
+    let log = Policy::sliding_window("log", period, 1).count_rejected();
     all_are_admitted(&limiter, log).await;
 }
 
 #[tokio::test]
 async fn a_call_that_gives_up_is_one_refusal() {
-    const POLICY: Policy = Policy::sliding_window("penalty", HOUR, 9).weighted().count_rejected();
+    const POLICY: Policy = Policy::sliding_window("penalty", HOUR, 9).count_rejected();
     on_each_store(async |limiter| {
         limiter.check(&POLICY, "alice").cost(8).await.unwrap();
         let refused = wait_for(limiter, POLICY, 2, SECOND).await.unwrap();
@@ -98,7 +98,7 @@ async fn soon(call: JoinHandle<Answer>) -> Answer {
 
 #[tokio::test]
 async fn a_change_by_operators_reaches_a_waiting_call() {
-    const POLICY: Policy = Policy::sliding_window("reply", HOUR, 4).weighted();
+    const POLICY: Policy = Policy::sliding_window("reply", HOUR, 4);
     let server = RedisServer::start();
     for limiter in [Limiter::in_memory(), patient(&server.url()).await] {
         let overrides = limiter.overrides();
@@ -138,7 +138,7 @@ async fn a_change_by_operators_reaches_a_waiting_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_tells_how_long_it_has_waited_whatever_lets_it_pass() {
-    const POLICY: Policy = Policy::sliding_window("told", HOUR, 4).weighted();
+    const POLICY: Policy = Policy::sliding_window("told", HOUR, 4);
     for change in [Enforcement::Off, Enforcement::DryRun, Enforcement::On] {
         let limiter = Limiter::in_memory();
         limiter.check(&POLICY, "alice").cost(4).await.unwrap();
@@ -161,7 +161,7 @@ async fn a_call_tells_how_long_it_has_waited_whatever_lets_it_pass() {
 
 #[tokio::test(start_paused = true)]
 async fn the_copy_of_an_observer_tells_the_wait_and_holds_no_permit() {
-    let policy = Policy::sliding_window("copied", MINUTE, 1).weighted().concurrency(1);
+    let policy = Policy::sliding_window("copied", MINUTE, 1).concurrency(1);
     let limiter = Limiter::in_memory();
     drop(limiter.check(&policy, "alice").await.unwrap());
     let wait = limiter.check(&policy, "alice").max_wait(HOUR).into_future();
@@ -177,7 +177,7 @@ async fn the_copy_of_an_observer_tells_the_wait_and_holds_no_permit() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_another_limit_leaves_a_call_waiting() {
-    const POLICY: Policy = Policy::sliding_window("reply", MINUTE, 4).weighted();
+    const POLICY: Policy = Policy::sliding_window("reply", MINUTE, 4);
     let limiter = Limiter::in_memory();
     let start = Instant::now();
     let call = one_waits(&limiter, POLICY, 1).await;

@@ -52,10 +52,9 @@ impl Warnings {
     }
 }
 
-fn policies() -> [Policy; 5] {
+fn policies() -> [Policy; 4] {
     [
         Policy::sliding_window("warned-log", HOUR, 10),
-        Policy::sliding_window("warned-weighted", HOUR, 10).weighted(),
         Policy::sliding_counter("warned-counter", HOUR, 10),
         Policy::fixed_window("warned-fixed", HOUR, 10).concurrency(99),
         Policy::token_bucket("warned-bucket", MINUTE, 1).burst(10),
@@ -173,7 +172,7 @@ async fn three_limiters_that_cross_the_mark_at_once_warn_once() {
     }
     let mut expected = 0;
     for policy in [
-        Policy::sliding_window("warned-fleet", HOUR, 100).weighted(),
+        Policy::sliding_window("warned-fleet", HOUR, 100),
         Policy::sliding_counter("warned-fleet", HOUR, 100),
         Policy::fixed_window("warned-fleet", HOUR, 100),
         Policy::token_bucket("warned-fleet", HOUR, 100),
@@ -247,7 +246,7 @@ async fn a_repeated_call_does_not_warn() {
     let warnings = Warnings::default();
     let remote = warnings.builder().connect(&server.url()).await.unwrap();
     for limiter in [warnings.builder().in_memory(), remote] {
-        for policy in [log, log.weighted().named("warned-by-weight")] {
+        for policy in [log, log.named("warned-by-weight")] {
             let named = |id| limiter.check(&policy, "alice").request_id(id).warn_at(80);
             let before = warnings.left().len();
             named(1).await.unwrap();

@@ -20,7 +20,7 @@ const UNNOTICED: u32 = 2 * THRESHOLD;
 
 fn policies() -> [Policy; 4] {
     [
-        Policy::sliding_window("p", PERIOD, THRESHOLD).weighted(),
+        Policy::sliding_window("p", PERIOD, THRESHOLD),
         Policy::sliding_counter("p", PERIOD, THRESHOLD),
         Policy::fixed_window("p", PERIOD, THRESHOLD),
         Policy::token_bucket("p", PERIOD, THRESHOLD),
@@ -140,7 +140,7 @@ fn keys_that_are_lost_hold_up_nobody_in_line() {
 async fn a_server_that_stalls_before_a_turn_costs_a_call_its_wait_and_one_deadline() {
     const WAIT: Duration = Duration::from_millis(2_100);
     const TIMEOUT: Duration = Duration::from_secs(2);
-    let policy = Policy::sliding_window("p", Duration::from_secs(2), 1).weighted();
+    let policy = Policy::sliding_window("p", Duration::from_secs(2), 1);
     let server = RedisServer::start();
     let builder = Limiter::builder().deadline(TIMEOUT).on_store_error(OnStoreError::Deny);
     let limiter = builder.connect(&server.url()).await.unwrap();
@@ -161,7 +161,7 @@ async fn a_server_that_stalls_before_a_turn_costs_a_call_its_wait_and_one_deadli
 #[tokio::test]
 async fn a_line_whose_turns_behind_a_pause_are_lost_on_their_way_does_not_run_through_it() {
     const PERIOD: Duration = Duration::from_secs(3);
-    const PACE: Policy = Policy::sliding_window("pace", PERIOD, 1).weighted();
+    const PACE: Policy = Policy::sliding_window("pace", PERIOD, 1);
     const PAUSE: Duration = Duration::from_secs(8);
     /// The start of a command that asks for turns: its script's first three arguments.
     const TURNS: &str = "$1\r\n5\r\n$1\r\n0\r\n$1\r\n0\r\n";

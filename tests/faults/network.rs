@@ -122,9 +122,7 @@ async fn a_call_that_was_charged_before_a_block_is_admitted_after_its_reply_was_
     let limiter = patient(&proxy.url()).await;
     let direct = uncached(&server.url()).await;
     let in_flight = LOG.named("in-flight").concurrency(3);
-    for policy in
-        [LOG, LOG.named("tiers").tier(2 * MINUTE, 3), in_flight, LOG.named("weighted").weighted()]
-    {
+    for policy in [LOG, LOG.named("tiers").tier(2 * MINUTE, 3), in_flight] {
         // The script is known from here on.
         limiter.check(&policy, "warm").await.unwrap();
         proxy.set(Network::LosesReplies);

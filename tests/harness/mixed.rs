@@ -149,7 +149,7 @@ impl MixedLimit {
     pub fn policy(&self) -> Policy {
         let &Self { name, period, threshold, .. } = self;
         let policy = match self.rule {
-            Rule::Log => Policy::sliding_window(name, period, threshold).weighted(),
+            Rule::Log => Policy::sliding_window(name, period, threshold),
             Rule::Bucket(burst) => Policy::token_bucket(name, period, threshold).burst(burst),
             Rule::Fixed => Policy::fixed_window(name, period, threshold),
             Rule::Counter => Policy::sliding_counter(name, period, threshold),

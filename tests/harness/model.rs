@@ -4,16 +4,16 @@
 //! call records; see `states`. The model derives remaining units, waits and resets from the first alone.
 
 mod blocks;
+mod calls;
 mod entries;
 mod expiry;
 mod line;
-mod log;
 mod numbers;
 mod permits;
 mod settle;
 mod states;
 mod turns;
-mod weighted;
+mod units;
 
 use std::{collections::HashMap, time::Duration};
 
@@ -52,7 +52,6 @@ pub struct Answer {
 #[derive(Clone, Debug)]
 pub struct Rules {
     algorithm: Algorithm,
-    is_weighted: bool,
     count_rejected: bool,
     tiers: Vec<Tier>,
     /// The declared tiers, if an override decides.
@@ -108,8 +107,8 @@ pub struct Charge {
     tier: Tier,
     /// The time before which the state cannot have expired.
     ends: u64,
-    /// `true` once a part of it was given back.
-    settled: bool,
+    /// `true` if it was made while its log had single units alone.
+    is_single: bool,
 }
 
 impl Charge {
@@ -126,8 +125,8 @@ impl Charge {
     /// The charge of a call that takes a permit and no units.
     fn of_permit(caller: usize, Call { now, id, .. }: Call) -> Self {
         let tier = Tier { period: 0, threshold: 0, capacity: 0 };
-        let (cost, number, life, ends, settled) = (0, 0, 0, 0, false);
-        Self { caller, at: now, cost, id, number, life, tier, ends, settled }
+        let (cost, number, life, ends, is_single) = (0, 0, 0, 0, false);
+        Self { caller, at: now, cost, id, number, life, tier, ends, is_single }
     }
 }
 
@@ -175,7 +174,6 @@ impl Rules {
         });
         Self {
             algorithm: policy.algorithm(),
-            is_weighted: policy.is_weighted(),
             count_rejected: policy.counts_rejected(),
             tiers: tiers.collect(),
             written: Vec::new(),
@@ -207,6 +205,12 @@ impl Rules {
     pub fn instead_of(mut self, written: &Self) -> Self {
         self.written.clone_from(&written.tiers);
         self
+    }
+
+    /// The thresholds that a call counts for, also those that decide nothing.
+    fn largest(&self) -> u32 {
+        let tiers = self.tiers.iter().chain(&self.written);
+        tiers.map(|tier| tier.threshold).max().expect("a policy has a tier")
     }
 
     fn shortest(&self) -> u64 {
@@ -325,19 +329,23 @@ impl Model {
             // A peek does so as well.
             self.callers.insert(caller, state.clone());
         }
-        let charged = id.and_then(|id| state.charged(id, arrival, rules.longest(), self.by));
+        let charged = id.and_then(|id| state.charged(id, arrival, rules.longest()));
         let (end, place) = (now, state.place(rules, (now, admitted), call, charged));
         (admitted, now) = (place.is_admitted, place.at);
         if now != end {
             state.move_to(now);
         }
         let (number, tier) = (self.numbers, rules.tiers[0]);
-        let (life, ends, settled) = (0, 0, false);
-        let mut charge = Charge { caller, at: now, cost, id, number, life, tier, ends, settled };
+        let (life, ends, is_single) = (0, 0, false);
+        let mut charge = Charge { caller, at: now, cost, id, number, life, tier, ends, is_single };
         let recorded = charged.is_none() && (admitted || rules.count_rejected);
         if let Some(before) = charged {
             charge = Charge { cost, ..before };
         }
+        if recorded && cost > 0 && state.needs_calls(rules, call, now, self.by) {
+            state.become_calls(rules, arrival, now);
+        }
+        charge.is_single = recorded && matches!(state, State::Units(_));
         if recorded {
             charge.life = state.record(rules, admitted, arrival, charge, self.by);
             if let State::Buckets(kept) = &state {
@@ -345,7 +353,7 @@ impl Model {
             }
         }
         let mut answer = answer(&state, rules, admitted, now, cost);
-        if recorded && cost > 0 && matches!(state, State::Log(_) | State::Weighted(_)) {
+        if recorded && cost > 0 && matches!(state, State::Units(_) | State::Calls(_)) {
             // Counted from this call, also while a clock has not caught up yet.
             answer.reset = rules.longest();
         }

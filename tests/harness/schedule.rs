@@ -17,9 +17,6 @@ pub const CALLERS: usize = 3;
 /// Processes that hold permits.
 const PROCESSES: u32 = 3;
 
-/// The most units that a limiter takes from a log in one call.
-const LARGEST_LOG_COST: u32 = 1_000;
-
 /// The seed of a run: `MODEL_SEED`, or another one each time.
 pub fn seed() -> u64 {
     let given = env::var("MODEL_SEED").ok();
@@ -118,6 +115,8 @@ pub struct Schedule {
     /// The permits that are held, and the number of those that were asked for.
     permits: Vec<LivePermit>,
     asked_permits: u64,
+    /// The calls to come that take one unit, before others take more.
+    singles: u32,
     /// For each caller the first time at which a cost is admitted, and that cost.
     due: [(u64, u32); CALLERS],
 }
@@ -173,18 +172,20 @@ impl Schedule {
         Self { backwards: true, latest: 8_000_000_000_000_000, ..forwards }
     }
 
-    fn new(cases: &[Case], by: By, start: u64, rng: Rng) -> Self {
+    fn new(cases: &[Case], by: By, start: u64, mut rng: Rng) -> Self {
         let micros = |period: Duration| u64::try_from(period.as_micros()).expect("a period");
         let tiers = cases.iter().flat_map(|case| case.policy.tiers());
         let tiers: Vec<_> = tiers.map(|tier| (micros(tier.period()), tier.threshold())).collect();
         let largest_cost = |case: &Case| {
             let thresholds = case.policy.tiers().iter().map(|tier| tier.threshold());
             let most = case.burst.or(thresholds.min()).unwrap_or(1);
-            let most = (most - left_of(most, case.leave)).max(1);
-            let is_limited = by == By::Number
-                && case.policy.algorithm() == Algorithm::SlidingWindow
-                && !case.policy.is_weighted();
-            if is_limited { most.min(LARGEST_LOG_COST) } else { most }
+            (most - left_of(most, case.leave)).max(1)
+        };
+        let is_log = cases[0].policy.algorithm() == Algorithm::SlidingWindow;
+        let singles = match cases[0].is_single {
+            true => u32::MAX,
+            false if is_log && rng.bool() => rng.u32(..60),
+            false => 0,
         };
         Self {
             model: Model::new(by),
@@ -207,6 +208,7 @@ impl Schedule {
             by,
             permits: Vec::new(),
             asked_permits: 0,
+            singles,
             due: [(start, 1); CALLERS],
         }
     }
@@ -303,13 +305,11 @@ impl Schedule {
 
     /// Returns the units at which a charge is settled.
     fn settled(&mut self, cost: u32) -> u32 {
-        let policy = self.policies[0];
-        let has_units = policy.algorithm() == Algorithm::SlidingWindow && !policy.is_weighted();
         match self.rng.u32(..10) {
             0..3 => 0,
+            // A settle at more makes calls of all units.
+            _ if self.singles > 0 && self.rng.u8(..20) > 0 => 0,
             3..6 => self.rng.u32(..=cost),
-            // A log of units takes no more of them later.
-            _ if has_units => cost - 1,
             6..9 => cost.saturating_add(self.rng.u32(1..=5)),
             _ => cost.saturating_mul(self.rng.u32(2..100)),
         }
@@ -368,17 +368,18 @@ impl Schedule {
         let record = self.rng.u32(..100) < 85;
         let cost = match (cost, self.rng.u32(..10)) {
             (Some(cost), _) => cost.min(largest_cost),
-            // Other costs would never fill a large log.
-            (_, 0..6) if largest_cost == LARGEST_LOG_COST => LARGEST_LOG_COST,
             (_, 0..6) => 1,
             (_, 6..8) => self.rng.u32(1..=largest_cost.min(5)),
             (_, 8) if !record => 0,
             _ => self.rng.u32(1..=largest_cost),
         };
-        let is_named = self.names && cost > 0 && self.rng.u32(..4) == 0;
+        let is_single = record && self.singles > 0;
+        self.singles -= u32::from(is_single);
+        let cost = if is_single { 1 } else { cost };
+        let is_named = self.names && cost > 0 && !is_single && self.rng.u32(..4) == 0;
         let id = is_named.then(|| self.rng.u64(1..=6));
         let cost = id.map_or(cost, |id| largest_cost.min(u32::try_from(id).expect("a digit")));
-        let waits = self.waits && record && self.rules[policy].may_wait();
+        let waits = self.waits && record && !is_single && self.rules[policy].may_wait();
         let max_wait = match self.rng.u32(..4) {
             0..2 if waits => self.rng.u64(..4 * period),
             2 if waits => self.rng.u64(..4 * self.longest),

@@ -9,7 +9,7 @@ use trypema::{
 
 use crate::{first_five_each, status, traffic};
 
-const API: Policy = Policy::sliding_window("trypema", Duration::from_secs(3_600), 5).weighted();
+const API: Policy = Policy::sliding_window("trypema", Duration::from_secs(3_600), 5);
 
 fn theirs() -> Arc<LocalRateLimiterProvider> {
     let builder = LocalRateLimiterProvider::builder().window_size(WindowSize::hours_or_panic(1));

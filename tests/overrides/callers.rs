@@ -14,7 +14,7 @@ use ratelimit_runtime::{
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
-const LINE: Policy = Policy::sliding_window("line of callers", HOUR, 1).weighted();
+const LINE: Policy = Policy::sliding_window("line of callers", HOUR, 1);
 
 #[rate_limit(name = "greeting", period = 60, threshold = 1, key = (tenant, user), limiter = limiter)]
 async fn greet(limiter: &Limiter, tenant: &str, user: u32) -> Result<(), RateLimitError> {
@@ -145,7 +145,7 @@ async fn a_call_that_waits_is_refused_once_its_caller_is_shut_out_and_gives_its_
 async fn a_promised_turn_stands_when_the_override_of_its_caller_ends() {
     on_each_store(async |limiter| {
         let period = 6 * SECOND;
-        let policy = Policy::sliding_window("ending", period, 1).weighted();
+        let policy = Policy::sliding_window("ending", period, 1);
         let end = SystemTime::now() + period / 2;
         let raised = Override::new().threshold(3).until(end);
         limiter.overrides().set_for("ending", "alice", raised).unwrap();

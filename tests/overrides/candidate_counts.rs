@@ -116,7 +116,7 @@ async fn a_call_that_the_limit_refuses_for_another_reason_is_not_newly_admitted(
             }
         };
         // A pause, also for a call that is too large.
-        let paused = Policy::sliding_window("tried pause", MINUTE, 5).weighted();
+        let paused = Policy::sliding_window("tried pause", MINUTE, 5);
         overrides.candidate("tried pause", loose()).unwrap();
         limiter.pause(&paused, "alice", MINUTE).await.unwrap();
         refused(&paused, 5).await;
@@ -129,7 +129,7 @@ async fn a_call_that_the_limit_refuses_for_another_reason_is_not_newly_admitted(
         overrides.end_candidate("tried pause");
         // A line, for those who do not wait and for one who would wait too long.
         for policy in [
-            Policy::sliding_window("tried line", MINUTE, 1).weighted(),
+            Policy::sliding_window("tried line", MINUTE, 1),
             Policy::fixed_window("tried line", MINUTE, 1),
             Policy::token_bucket("tried line", MINUTE, 1),
         ] {

@@ -244,7 +244,7 @@ async fn every_algorithm_and_a_share_that_is_left_are_tried() {
         let overrides = limiter.overrides();
         for policy in [
             Policy::sliding_window("tried window", MINUTE, 10),
-            Policy::sliding_window("tried weights", MINUTE, 10).weighted(),
+            Policy::sliding_window("tried weights", MINUTE, 10),
             Policy::sliding_counter("tried counter", MINUTE, 10),
             Policy::fixed_window("tried fixed", MINUTE, 10),
             Policy::token_bucket("tried bucket", MINUTE, 10),

@@ -209,8 +209,8 @@ async fn the_documented_user_of_a_limiter_reads_the_overrides_and_cannot_change_
     for policy in [
         POLICY,
         POLICY.concurrency(2),
-        POLICY.weighted(),
-        POLICY.weighted().concurrency(2),
+        POLICY,
+        POLICY.concurrency(2),
         Policy::sliding_counter("reply", MINUTE, 5),
         Policy::fixed_window("reply", MINUTE, 5),
         Policy::token_bucket("reply", MINUTE, 5),

@@ -52,10 +52,10 @@ const SENTENCES: [Sentence; 22] = [
         let most = others.into_iter().fold(0., f64::max);
         vec![number(it.to_one_log("sliding_window, 3 tiers"), 2), number(most, 2)]
     }),
-    ("capacity", "{} in a weighted window, as with `cost`, and {} more for a `settle`", |it| {
-        let weighted = it.to_one_log("weighted_window");
-        let settle = it.of("its settle, fewer units : server time to weighted window");
-        vec![number(weighted, 2), number(weighted * settle, 2)]
+    ("capacity", "{} where calls have costs, and {} more for a `settle`", |it| {
+        let with_costs = it.to_one_log("sliding_window with costs");
+        let settle = it.of("its settle, fewer units : server time to a window with costs");
+        vec![number(with_costs, 2), number(with_costs * settle, 2)]
     }),
     (
         "capacity",
@@ -72,8 +72,8 @@ const SENTENCES: [Sentence; 22] = [
     ("capacity", "| `sliding_window` | {} / {} / {} | {} / {} / {} |", |it| {
         it.bytes("sliding_window")
     }),
-    ("capacity", "| the same, weighted | {} / {} / {} | {} / {} / {} |", |it| {
-        it.bytes("weighted_window")
+    ("capacity", "| the same, with costs | {} / {} / {} | {} / {} / {} |", |it| {
+        it.bytes("sliding_window with costs")
     }),
     ("capacity", "| `sliding_counter`, `fixed_window`, `token_bucket` | {} | {} to {} |", |it| {
         let all =
@@ -96,7 +96,7 @@ const SENTENCES: [Sentence; 22] = [
         range(all)
     }),
     ("choosing", "| a call of one unit on Redis | 1 | [{} times]", |it| {
-        vec![number(it.to_one_log("weighted_window"), 2)]
+        vec![number(it.to_one_log("sliding_window with costs"), 2)]
     }),
     (
         "comparison",

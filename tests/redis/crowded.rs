@@ -1,4 +1,4 @@
-//! A weighted log near its bound of 100 000 entries: calls join the newest entry, or are refused until an
+//! A log near its bound of 100 000 entries: calls join the newest entry, or are refused until an
 //! entry leaves. Never more is admitted than the threshold.
 
 use std::time::Duration;
@@ -6,13 +6,12 @@ use std::time::Duration;
 use harness::{RedisServer, exceeded, uncached, until};
 use ratelimit_runtime::{Decision, Limiter, Override, Policy};
 
-const KEY: &str = "ratelimit:weighted_window:crowded/alice";
+const KEY: &str = "ratelimit:sliding_window:crowded/alice";
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A part in which calls join is two hours long.
-const CROWDED: Policy =
-    Policy::sliding_window("crowded", DAY.saturating_mul(366), 200_000).weighted();
+const CROWDED: Policy = Policy::sliding_window("crowded", DAY.saturating_mul(366), 200_000);
 
 /// Appends entries of one unit as the script writes them, to the log of a first call; the oldest is as old as
 /// told, in microseconds.
@@ -119,7 +118,7 @@ async fn joined_calls_admit_no_more_than_the_threshold() {
 
 #[tokio::test]
 async fn a_full_log_refuses_until_its_oldest_entry_leaves() {
-    let policy = Policy::sliding_window("crowded", DAY, 1_000_000).weighted();
+    let policy = Policy::sliding_window("crowded", DAY, 1_000_000);
     let server = RedisServer::start();
     let limiter = uncached(&server.url()).await;
     // Named calls never join.

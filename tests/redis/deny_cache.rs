@@ -197,7 +197,7 @@ async fn a_flood_under_thresholds_of_its_own_reaches_redis_once_a_second_for_eac
 async fn a_call_that_would_wait_too_long_is_refused_without_redis_and_any_other_reaches_it() {
     let server = RedisServer::start();
     let limiter = limiter(&server).await;
-    let policy = Policy::sliding_window("p", HOUR, 3).weighted();
+    let policy = Policy::sliding_window("p", HOUR, 3);
     limiter.check(&policy, "alice").cost(3).await.unwrap();
     let figures = flood(&server, 2_000, async || {
         let request = limiter.check(&policy, "alice").max_wait(MINUTE);
@@ -206,7 +206,7 @@ async fn a_call_that_would_wait_too_long_is_refused_without_redis_and_any_other_
     assert_few("max_wait", figures.await);
 
     // A refund elsewhere serves a call that would have waited, also within the second.
-    let brief = Policy::sliding_window("brief", MINUTE, 3).weighted();
+    let brief = Policy::sliding_window("brief", MINUTE, 3);
     limiter.check(&brief, "alice").cost(3).await.unwrap();
     exceeded(limiter.check(&brief, "alice").await);
     let () = server.command("FLUSHALL");

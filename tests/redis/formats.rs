@@ -73,11 +73,14 @@ async fn each_kind_of_state_has_its_layout() {
         Policy::sliding_counter("p", MINUTE, 3),
         Policy::fixed_window("p", MINUTE, 3),
         Policy::token_bucket("p", MINUTE, 3),
-        Policy::sliding_window("p", MINUTE, 30).weighted(),
         Policy::calendar_window("p", CalendarUnit::Month, 3),
     ];
     for policy in &policies {
         limiter.check(policy, "alice").await.unwrap();
+    }
+    // A call of several units makes entries of all.
+    for cost in [1, 2] {
+        limiter.check(&policies[0], "bob").cost(cost).await.unwrap();
     }
     assert_eq!(
         contents(&server),
@@ -86,8 +89,8 @@ async fn each_kind_of_state_has_its_layout() {
             ("fixed_window:p/alice", "wT T 60000000 0 T 1"),
             ("sliding_counter:p/alice", "cT T 60000000 0 0 1"),
             ("sliding_window:p/alice", "zset: @=-7864320003, #=T"),
+            ("sliding_window:p/bob", "zset: g=-T, @60000000=-T, #60000000=-4, #=T, #=T"),
             ("token_bucket:p/alice", "bT T 20000000 1 60000000 0 40000000"),
-            ("weighted_window:p/alice", "zset: g=-T, @60000000=-T, #60000000=-2, #=T"),
         ])
     );
 }

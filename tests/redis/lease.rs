@@ -24,7 +24,7 @@ const THRESHOLD: u32 = 8_000;
 /// Long, so that no pause of a busy machine ends it.
 const LEASE: Duration = Duration::from_secs(5);
 const SLIDING: Policy = Policy::sliding_window("hot", MINUTE, THRESHOLD).lease(LEASE);
-const KEY: &str = "ratelimit:weighted_window:hot/alice";
+const KEY: &str = "ratelimit:sliding_window:hot/alice";
 
 async fn on(server: &RedisServer, deadline: Duration) -> Limiter {
     let builder = Limiter::builder().deadline(deadline).on_store_error(OnStoreError::Deny);
@@ -264,7 +264,7 @@ async fn calls_that_are_dropped_while_they_wait_leave_nothing_behind() {
     sleep(SECOND / 5).await;
     assert_eq!(scripts(&server), before, "nobody waits");
     let demands: i32 =
-        server.command("EXISTS ratelimit:weighted_window:{ratelimit:weighted_window:hot/alice}:l");
+        server.command("EXISTS ratelimit:sliding_window:{ratelimit:sliding_window:hot/alice}:l");
     assert_eq!(demands, 0);
 }
 
@@ -307,7 +307,7 @@ fn a_runtime_at_a_standstill_keeps_no_other_from_its_keys() {
 async fn a_refund_moves_no_waiting_call_past_units_on_lease() {
     let server = RedisServer::start();
     let limiter = patient(&server.url()).await;
-    let direct = Policy::sliding_window("hot", MINUTE, 800).weighted();
+    let direct = Policy::sliding_window("hot", MINUTE, 800);
     let leased = direct.lease(LEASE);
     let take = async |cost| limiter.check(&direct, "alice").cost(cost).await.unwrap();
     take(400).await;

@@ -18,7 +18,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Returns policies of so many calls in a period.
 fn policies(period: Duration, calls: u32) -> [Policy; 3] {
     [
-        Policy::sliding_window("line", period, calls).weighted(),
+        Policy::sliding_window("line", period, calls),
         Policy::fixed_window("line", period, calls),
         Policy::token_bucket("line", period, calls),
     ]
@@ -196,7 +196,7 @@ async fn a_line_whose_redis_is_lost_gets_the_answers_of_new_calls() {
     let mut server = RedisServer::start();
     let local = limiter_on(&server.url(), OnStoreError::Local).await;
     let deny = limiter_on(&server.url(), OnStoreError::Deny).await;
-    let policy = Policy::sliding_window("line", 3 * SECOND, 1).weighted();
+    let policy = Policy::sliding_window("line", 3 * SECOND, 1);
     local.check(&policy, "alice").await.unwrap();
     let calls = [local, deny].map(|limiter| {
         tokio::spawn(async move { limiter.check(&policy, "alice").max_wait(7 * SECOND).await })

@@ -95,7 +95,7 @@ impl Calls {
 }
 
 /// Lets a thousand calls of four processes wait, of which 30 % leave and one process is killed. Returns the
-/// stamps of all turns. Calls that do not wait have one only in a weighted window.
+/// stamps of all turns. Calls that do not wait have one only in a sliding window.
 fn a_thousand_calls(algorithm: &str) -> Vec<u64> {
     let server = RedisServer::start();
     let monitor = Monitor::start(&server);
@@ -127,7 +127,7 @@ fn a_thousand_calls(algorithm: &str) -> Vec<u64> {
 
 #[test]
 fn nobody_is_later_than_promised_and_no_window_has_more_charges_than_the_threshold() {
-    let stamps = a_thousand_calls("weighted_window");
+    let stamps = a_thousand_calls("sliding_window");
     assert!(stamps.len() > 500, "{}", stamps.len());
     let windows = stamps.windows(THRESHOLD + 1);
     let shortest = windows.map(|window| window[THRESHOLD] - window[0]).min().unwrap();
@@ -169,8 +169,8 @@ fn nobody_is_later_than_promised_and_no_turn_exceeds_what_a_counter_estimates() 
         let turns_from = |at: u64| index + 1 - stamps.partition_point(|it| *it < at);
         let (current, both) = (turns_from(start), turns_from(start - PERIOD));
         // The weight of the window before is the part of it that is less than a period ago.
-        let weighted = (both - current) as u64 * (start + PERIOD - stamp);
-        let estimate = weighted + current as u64 * PERIOD;
+        let share = (both - current) as u64 * (start + PERIOD - stamp);
+        let estimate = share + current as u64 * PERIOD;
         assert!(estimate <= THRESHOLD as u64 * PERIOD, "{current} and {both} turns at {stamp}");
     }
 }

@@ -15,7 +15,7 @@ type Answer = Result<Decision, RateLimitError>;
 /// Returns policies of so many calls in a period.
 fn policies(period: Duration, calls: u32) -> [Policy; 3] {
     [
-        Policy::sliding_window("line", period, calls).weighted(),
+        Policy::sliding_window("line", period, calls),
         Policy::fixed_window("line", period, calls),
         Policy::token_bucket("line", period, calls),
     ]

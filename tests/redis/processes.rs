@@ -226,7 +226,7 @@ fn four_processes_never_take_more_units_of_a_window_than_they_were_told_to() {
     };
     let (lowered, raised) = (settled(|to, cost| to < cost), settled(|to, cost| to > cost));
     let admitted = history.count(|outcome| outcome == Outcome::Admitted);
-    println!("weighted: {}; {lowered} settled lower, {raised} higher", history.answers());
+    println!("settled: {}; {lowered} settled lower, {raised} higher", history.answers());
     assert!(lowered > 50 && raised > 20 && admitted > lowered + raised);
     assert!(history.count(|outcome| outcome == Outcome::Refused) > 50);
 }

@@ -303,7 +303,7 @@ async fn a_process_killed_between_its_settles_leaves_every_call_charged_once() {
     let server = RedisServer::start();
     let limiter = harness::patient(&server.url()).await;
     let policies = [
-        Policy::sliding_window("settling", HOUR, 100_000).weighted(),
+        Policy::sliding_window("settling", HOUR, 100_000),
         Policy::sliding_counter("settling", HOUR, 100_000),
         Policy::fixed_window("settling", HOUR, 100_000),
         Policy::token_bucket("settling", 10 * MONTH, 100_000),
@@ -324,7 +324,7 @@ async fn a_process_killed_between_its_settles_leaves_every_call_charged_once() {
         process.wait().unwrap();
         // What has arrived is done by the time of the next reply.
         let entries: Vec<String> = {
-            let log = server.keys().into_iter().find(|key| key.contains("weighted")).unwrap();
+            let log = server.keys().into_iter().find(|key| key.contains("sliding_window")).unwrap();
             server.command(&format!("ZRANGEBYSCORE {log} 1 +inf"))
         };
         let units: Vec<u32> =

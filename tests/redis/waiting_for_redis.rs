@@ -16,7 +16,7 @@ type Answer = Result<Decision, RateLimitError>;
 
 fn policies(period: Duration, calls: u32) -> [Policy; 4] {
     [
-        Policy::sliding_window("p", period, calls).weighted(),
+        Policy::sliding_window("p", period, calls),
         Policy::sliding_counter("p", period, calls),
         Policy::fixed_window("p", period, calls),
         Policy::token_bucket("p", period, calls),

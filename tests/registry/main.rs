@@ -142,7 +142,7 @@ fn the_text_of_a_limit_has_all_its_values() {
     let limits = LimitList::of_program().to_string();
     let expected = "
 registry::mail::Mailer::send
-    algorithm: sliding_window, weighted
+    algorithm: sliding_window
     tier: 1 per 60s
     tier: limits.per_hour per 3600s
     key: tenant, user
@@ -184,7 +184,7 @@ fn all_limits_of_the_program_are_listed_in_one_line_each() {
         [
             "login: sliding_window, 5 per 900s, key (account)",
             "login: sliding_window, 50 per 900s, key (account)",
-            "registry::mail::Mailer::send: sliding_window, by limits.per_hour, weighted, cost recipients.count(), \
+            "registry::mail::Mailer::send: sliding_window, by limits.per_hour, cost recipients.count(), \
          key (tenant, user), dry_run",
             "registry::mail::Report::report: token_bucket, 10 per 60s, burst 3, key of the ambient caller",
             "registry::say_hi: sliding_window, 2 per 30s, key (name)",

@@ -59,7 +59,7 @@ async fn a_decision_in_memory_is_one_event() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waits_is_an_event_and_its_decision_tells_how_long_it_has_waited() {
-    const LINE: Policy = Policy::sliding_window("line", Duration::from_secs(60), 1).weighted();
+    const LINE: Policy = Policy::sliding_window("line", Duration::from_secs(60), 1);
     const FLIGHT: Policy = Policy::concurrency_limit("flight", 1);
     let lines = Lines::default();
     let _listening = listen(lines.clone());

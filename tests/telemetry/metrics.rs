@@ -213,7 +213,7 @@ async fn permits_that_others_have_taken_are_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_calls_are_counted_while_they_wait_and_their_waits_recorded() {
-    const LINE: Policy = Policy::sliding_window("line", Duration::from_secs(60), 1).weighted();
+    const LINE: Policy = Policy::sliding_window("line", Duration::from_secs(60), 1);
     if ran_in_own_process(
         "metrics::waiting_calls_are_counted_while_they_wait_and_their_waits_recorded",
     ) {

@@ -30,7 +30,7 @@ fn policies() -> [Policy; 6] {
         Policy::sliding_counter("p", MINUTE, 5),
         Policy::fixed_window("p", MINUTE, 5),
         Policy::token_bucket("p", MINUTE, 5),
-        Policy::sliding_window("p", MINUTE, 5).weighted(),
+        Policy::sliding_window("p", MINUTE, 5),
         Policy::sliding_window("p", MINUTE, 5).count_rejected(),
     ]
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, advance};
 use tower::{Layer, Service, ServiceExt, service_fn, util::BoxCloneService};
 
 const SECOND: Duration = Duration::from_secs(1);
-const PACE: Policy = Policy::sliding_window("pace", SECOND, 10).weighted();
+const PACE: Policy = Policy::sliding_window("pace", SECOND, 10);
 
 fn headers(name: &'static str, value: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -74,7 +74,7 @@ async fn a_refused_request_is_sent_again_after_the_pause_and_other_endpoints_go_
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_sent_again_is_behind_those_in_line() {
-    const ONE: Policy = Policy::sliding_window("one", SECOND, 1).weighted();
+    const ONE: Policy = Policy::sliding_window("one", SECOND, 1);
     let sent = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&sent);
     let remote = service_fn(move |request: Request<()>| {

@@ -268,7 +268,7 @@ async fn one_name_has_one_quota() {
 async fn the_fields_of_a_settled_call_are_those_after_the_settle() {
     let limiter = Limiter::in_memory();
     for policy in [
-        Policy::sliding_window("tokens", 60 * SECOND, 1_000).weighted(),
+        Policy::sliding_window("tokens", 60 * SECOND, 1_000),
         Policy::token_bucket("tokens", 60 * SECOND, 1_000),
         Policy::fixed_window("tokens", 60 * SECOND, 1_000),
         Policy::sliding_counter("tokens", 60 * SECOND, 1_000),

@@ -13,7 +13,6 @@ impl PolicyFault {
                 | Self::CostZero
                 | Self::CostOverThreshold { .. }
                 | Self::CostOverBurst { .. }
-                | Self::CostTooLarge { .. }
                 | Self::CostOverLeasedBucket { .. }
                 | Self::ConcurrencyZero
                 | Self::LeaveTooLarge { .. }

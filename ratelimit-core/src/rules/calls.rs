@@ -1,4 +1,4 @@
-//! The rules of calls under a valid policy.
+//! The rule of request ids under a valid policy.
 
 use crate::{Algorithm, PolicyFault};
 
@@ -12,18 +12,4 @@ pub fn request_id_violation(algorithm: Algorithm, count_rejected: bool) -> Optio
         }
         algorithm => Some(PolicyFault::RequestIdWithoutLog { algorithm }),
     }
-}
-
-/// Returns the rule that a wait breaks. A log of single units has no line.
-#[must_use]
-pub fn wait_violation(is_log_of_units: bool) -> Option<PolicyFault> {
-    is_log_of_units.then_some(PolicyFault::WaitInLogOfUnits)
-}
-
-/// Returns the rule that a settle breaks. A log of single units takes no more of them later.
-#[must_use]
-pub fn settle_violation(is_log_of_units: bool, cost: u32, actual: u32) -> Option<PolicyFault> {
-    let is_above = is_log_of_units && actual > cost;
-    let (cost, actual) = (cost.into(), actual.into());
-    is_above.then_some(PolicyFault::SettleAboveCost { cost, actual })
 }

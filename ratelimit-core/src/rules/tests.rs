@@ -14,7 +14,6 @@ pub(super) fn draft(algorithm: Algorithm) -> Draft<'static> {
         burst: Setting::Default,
         cost: None,
         count_rejected: false,
-        weighted: false,
         concurrency: Setting::Default,
         concurrency_timeout: Setting::Default,
         lease: Setting::Default,
@@ -79,17 +78,27 @@ fn a_tier_is_dead_when_another_is_as_strict_over_its_whole_period() {
 #[test]
 fn a_tier_is_valid_alone_if_and_only_if_no_rule_is_broken() {
     let periods = [0, 999, 1_000, 86_400 * SECOND, 86_401 * SECOND, 366 * 86_400 * SECOND];
-    let thresholds = [0, 1, 99_999, 100_000, 100_001, 104_249, 104_250, u64::from(u32::MAX)];
+    let thresholds = [
+        0,
+        1,
+        99_999,
+        100_000,
+        100_001,
+        104_249,
+        104_250,
+        1_000_000_000,
+        1_000_000_001,
+        u64::from(u32::MAX),
+    ];
     let bursts = [None, Some(0), Some(1), Some(284), Some(285), Some(u32::MAX)];
     let leases = [None, Some(0), Some(999), Some(1_000), Some(8_640 * SECOND)];
-    let flags = [false, true].map(|count_rejected| [false, true].map(|it| (count_rejected, it)));
     for &algorithm in Algorithm::ALL.iter().chain([&Algorithm::CalendarWindow]) {
         for period in periods.into_iter().chain([MAX_PERIOD + 1]) {
             for (threshold, burst) in
                 thresholds.iter().flat_map(|it| bursts.map(|burst| (*it, burst)))
             {
-                for ((count_rejected, weighted), lease) in
-                    flags.iter().flatten().flat_map(|it| leases.map(|lease| (*it, lease)))
+                for (count_rejected, lease) in
+                    [false, true].iter().flat_map(|it| leases.map(|lease| (*it, lease)))
                 {
                     let tier = TierDraft { period: Some(period), threshold: Some(threshold) };
                     let draft = Draft {
@@ -98,14 +107,12 @@ fn a_tier_is_valid_alone_if_and_only_if_no_rule_is_broken() {
                             .map_or(Setting::Default, |it| Setting::Explicit(Some(it.into()))),
                         cost: Some(1),
                         count_rejected,
-                        weighted,
                         lease: lease
                             .map_or(Setting::Default, |lease| Setting::Explicit(Some(lease))),
                         ..draft(algorithm)
                     };
                     let tier = (period, threshold);
-                    let is_valid =
-                        is_valid_alone(algorithm, weighted, tier, burst, count_rejected, lease);
+                    let is_valid = is_valid_alone(algorithm, tier, burst, count_rejected, lease);
                     assert_eq!(is_valid, violations(&draft).is_empty(), "{draft:?}");
                 }
             }

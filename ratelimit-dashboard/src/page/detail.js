@@ -71,7 +71,6 @@ function told(said, counts) {
   if (said.shares_one_bucket) {
     facts.push(['callers', 'calls came without a key and outside an identity layer, and share one bucket']);
   }
-  if (said.is_weighted) facts.push(['entries of a caller', 'one for each call, with its units']);
   if (said.counts_rejected) facts.push(['refused calls', 'are counted as well']);
   if (counts.at_limit > 0) facts.push(['callers at the limit', `${counts.at_limit}${counts.at_limit < 64 ? '' : ' or more'} in the last minute`]);
   facts.push([isFleet() ? 'refused by the fleet' : 'refused', said.enforcement === 'off' ? 'not counted while the limit is off'

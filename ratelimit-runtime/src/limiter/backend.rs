@@ -250,7 +250,7 @@ impl Backend {
         }
     }
 
-    /// Admits nobody under the key of a weighted window before the end of a pause. Returns `false` if `ends`, the time
+    /// Admits nobody under the key of a sliding window before the end of a pause. Returns `false` if `ends`, the time
     /// at which it would have ended without delay, has come.
     pub(super) async fn pause(
         &self,

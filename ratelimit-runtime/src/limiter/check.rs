@@ -37,7 +37,7 @@ use crate::{
 /// use ratelimit_runtime::{Limiter, Policy};
 ///
 /// const EXPORT: Policy =
-///     Policy::sliding_window("export", Duration::from_millis(50), 10).weighted();
+///     Policy::sliding_window("export", Duration::from_millis(50), 10);
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {

@@ -1,7 +1,5 @@
 //! Settling: a change of the units that an admitted call took. A refund settles it at 0 units.
 
-use ratelimit_core::rules;
-
 use super::{Inner, backend::Backend};
 use crate::{
     decision::{Decision, SettleGuard, Settler},
@@ -47,10 +45,6 @@ impl Backend {
         to: u32,
     ) -> Result<Option<(KeyRef<'d>, Settle, SettleGuard<'d>)>, InvalidPolicy> {
         let Some((key, receipt)) = decision.charge() else { return Ok(None) };
-        let is_log = key.state.is_log_of_units();
-        if let Some(fault) = rules::settle_violation(is_log, receipt.cost, to) {
-            return Err(InvalidPolicy::new(decision.policy(), fault));
-        }
         let guard = receipt.claim(to, self.redis().is_some());
         Ok(guard.map(|guard| {
             decision.settle_others(guard.to);

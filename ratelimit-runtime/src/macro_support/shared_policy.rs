@@ -99,25 +99,10 @@ pub const fn names_apart(one: &str, other: &str) {
 ///
 /// If there is no window.
 #[track_caller]
-pub const fn takes_cost_of_one(policy: &Policy) {
+pub const fn takes_costs(policy: &Policy) {
     assert!(
         policy.has_window(),
         "`cost` needs a window: a policy of `concurrency` alone has nothing to count"
-    );
-}
-
-/// Asserts that calls under the policy can take several units.
-///
-/// # Panics
-///
-/// If they cannot.
-#[track_caller]
-pub const fn takes_costs(policy: &Policy) {
-    takes_cost_of_one(policy);
-    assert!(
-        !policy.state().is_log_of_units(),
-        "`cost` needs `.weighted()` on a policy of the algorithm `sliding_window`, which keeps one entry \
-         for each unit otherwise"
     );
 }
 
@@ -143,11 +128,6 @@ pub const fn takes_dynamic_costs(policy: &Policy) {
 /// If they cannot.
 #[track_caller]
 pub const fn takes_waits(policy: &Policy) {
-    assert!(
-        !policy.has_window() || !policy.state().is_log_of_units(),
-        "`max_wait` needs `.weighted()` on a policy of the algorithm `sliding_window`: a call that waits \
-         is one entry of its log, whatever it costs"
-    );
     assert!(
         !policy.is_calendar(),
         "`max_wait` does not go with a policy of the algorithm `calendar_window`, whose windows are long \
@@ -214,11 +194,6 @@ pub const fn takes_settles(policy: &Policy) {
         !policy.counts_rejected(),
         "`settle` does not go with a policy under `count_rejected`: calls are recorded that have no \
          output to settle by"
-    );
-    assert!(
-        !policy.state().is_log_of_units(),
-        "`settle` needs `.weighted()` on a policy of the algorithm `sliding_window`, which keeps one \
-         entry for each unit otherwise"
     );
     assert_asks_store!(policy, "settle");
 }

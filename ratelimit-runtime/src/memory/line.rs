@@ -25,7 +25,7 @@ impl MemoryStore {
         self.change(self.clock.counted(), key, turns).unwrap_or_default()
     }
 
-    /// Admits nobody under a key of a weighted window before the end of a pause. Returns `false`, and changes
+    /// Admits nobody under a key of a sliding window before the end of a pause. Returns `false`, and changes
     /// nothing, if the time `ends` has come.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ mod tests {
     fn a_place_is_kept_until_it_is_left_or_its_key_is_reset() {
         let counting = [Policy::sliding_counter, Policy::fixed_window, Policy::token_bucket];
         let mut policies = counting.map(|new| new("p", MINUTE, 1)).to_vec();
-        policies.push(Policy::sliding_window("p", MINUTE, 1).weighted());
+        policies.push(Policy::sliding_window("p", MINUTE, 1));
         for policy in policies {
             hold_places(policy);
         }

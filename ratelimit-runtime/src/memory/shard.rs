@@ -141,9 +141,14 @@ impl Entry {
     /// Lets the state last this long, if it counts. The expiry of a log moves with its newest unit: the time between
     /// them is the longest period of the policies that have written to the log.
     #[inline]
-    fn extend(&mut self, newest: Option<Timestamp>, now: Timestamp, lasts: Micros) {
-        if let (Some(before), Some(after)) = (newest, self.state.newest_unit()) {
-            self.expires = after + (self.expires - before);
+    fn extend(&mut self, newest: Option<Timestamp>, now: Timestamp, mut lasts: Micros) {
+        match (newest, self.state.newest_unit()) {
+            (Some(before), Some(after)) => self.expires = after + (self.expires - before),
+            // Units have become entries, or the last one is given back.
+            (Some(before), None) => {
+                lasts = lasts.max(self.state.keep_period(now, self.expires - before));
+            }
+            (None, _) => {}
         }
         if lasts > Micros::ZERO {
             self.expires = self.expires.max(now + lasts);
@@ -159,8 +164,9 @@ impl Entry {
 
     /// Admits nobody before `ends`: see [`State::pause`].
     pub(super) fn pause(&mut self, now: Timestamp, ends: Timestamp, policy: &Policy) {
+        let before = self.state.newest_unit();
         let lasts = self.state.pause(now, ends, policy);
-        self.extend(None, now, lasts);
+        self.extend(before, now, lasts);
     }
 
     /// Returns `true` if the key counts as absent.

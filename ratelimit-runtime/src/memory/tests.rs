@@ -290,16 +290,13 @@ async fn the_budget_is_exact_however_keys_come_grow_and_go() {
         }
         let caller = Caller::from("x".repeat(rng.usize(..60)));
         let key = KeyRef::new(&policy, caller.parts());
-        if rng.bool() && policy.algorithm() == crate::Algorithm::SlidingWindow {
-            policy = policy.weighted();
-        }
-        let (has_ids, is_log) = (policy.state().names_charges(), policy.state().is_log_of_units());
-        let id = Some(rng.u64(..9)).filter(|_| has_ids && rng.bool());
-        let (cost, op) = (rng.u32(1..30), if rng.u8(..9) > 0 { Op::Take } else { Op::Peek });
+        let id = Some(rng.u64(..9)).filter(|_| policy.state().names_charges() && rng.bool());
+        let cost = if rng.bool() { 1 } else { rng.u32(1..30) };
+        let op = if rng.u8(..9) > 0 { Op::Take } else { Op::Peek };
         let before = store.budget.lock().used();
         match store.decide(key, Request { id, ..Request::new(&policy, op, cost) }) {
             Ok(outcome) if outcome.admitted && op == Op::Take && rng.u8(..4) == 0 => {
-                let to = if is_log { 0 } else { rng.u32(..60) };
+                let to = rng.u32(..60);
                 let settle = Settle::of_one_tier(&policy, cost, to, outcome.mark);
                 store.settle(key, Settle { id, ..settle });
             }

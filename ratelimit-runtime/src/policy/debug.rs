@@ -12,7 +12,6 @@ impl fmt::Debug for Policy {
             .field("tiers", &self.tiers())
             .field("burst", &self.burst)
             .field("count_rejected", &self.counts_rejected())
-            .field("weighted", &self.is_weighted())
             .field("concurrency", &self.concurrency)
             .field("lease", &self.lease_length())
             .field("block", &self.blocks().collect::<Vec<_>>())

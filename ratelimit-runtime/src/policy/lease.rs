@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Algorithm, rules};
+use ratelimit_core::rules;
 
 use super::{BucketRate, Policy, StateKind, Tier};
 use crate::time::Micros;
@@ -26,8 +26,7 @@ impl Policy {
     /// fiftieth is advised. It does not go with
     /// [`count_rejected`](Self::count_rejected), [`concurrency`](Self::concurrency), and calls with
     /// [`request_id`](crate::Check::request_id) or [`max_wait`](crate::Check::max_wait): they need the
-    /// store at each call. A [`sliding_window`](Self::sliding_window) with a lease is
-    /// [weighted](Self::weighted). An [override](crate::Overrides) of the limit has no lease.
+    /// store at each call. An [override](crate::Overrides) of the limit has no lease.
     ///
     /// A [`token_bucket`](Self::token_bucket) under a lease holds fewer tokens, by as many as refill
     /// during the lease, also in memory. At least one must be left.
@@ -38,7 +37,6 @@ impl Policy {
     ///
     /// const SEARCH: Policy = Policy::sliding_window("search", Duration::from_secs(1), 1_000_000)
     ///     .lease(Duration::from_millis(20));
-    /// assert!(SEARCH.is_weighted());
     /// assert!(SEARCH.validate().is_ok());
     /// ```
     ///
@@ -57,9 +55,6 @@ impl Policy {
     /// | an [override](crate::Overrides) changes the limit | each call asks Redis, which counts the units on lease as taken until the end of the lease |
     pub const fn lease(mut self, length: Duration) -> Self {
         self.lease = Some(Micros::whole_millis(length));
-        if matches!(self.algorithm(), Algorithm::SlidingWindow) {
-            self.state = StateKind::WeightedWindow;
-        }
         self.checked()
     }
 
@@ -78,7 +73,7 @@ impl Policy {
         self.lease
     }
 
-    /// Returns this policy without its lease. It keeps its kind of state.
+    /// Returns this policy without its lease.
     pub(crate) const fn without_lease(mut self) -> Self {
         self.lease = None;
         self.checked()

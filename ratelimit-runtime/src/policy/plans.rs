@@ -78,7 +78,7 @@ impl Plans {
         let first = self.plans[0].1;
         assert!(
             first.state() as u8 == policy.state() as u8,
-            "the plans of a limit count alike: they have one algorithm, and all or none are weighted"
+            "the plans of a limit count alike: they have one algorithm"
         );
         assert!(is_same_length(first.lease, policy.lease), "the plans of a limit have one lease");
         assert!(

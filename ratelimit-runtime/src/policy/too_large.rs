@@ -11,9 +11,7 @@ use crate::time::Micros;
 
 /// The error of a call that its limit can never admit, after any wait.
 ///
-/// Its cost is larger than a threshold or a burst, or a threshold or burst is 0. On a
-/// [sliding window](crate::Algorithm::SlidingWindow) one call takes at most 1 000 units, unless it is
-/// [weighted](crate::Policy::weighted).
+/// Its cost is larger than a threshold or a burst, or a threshold or burst is 0.
 ///
 /// Such numbers come from clients and from plans, and are no failure of the service. There is no wait,
 /// because a repeated call fails as well.
@@ -105,9 +103,6 @@ impl fmt::Display for TooLarge {
             }
             PolicyFault::LeaveTooLarge { share } | PolicyFault::LeavesNothing { share, .. } => {
                 return write!(f, "rate limit `{policy}` admits nothing: a call leaves {share} %");
-            }
-            PolicyFault::CostTooLarge { largest, .. } => {
-                format!("a sliding window takes at most {largest} in one call")
             }
             _ => format!("at most {} per {}", self.threshold, self.flags.period_text(self.period)),
         };

@@ -46,7 +46,6 @@ impl Policy {
     /// use ratelimit_runtime::{Policy, QuotaUnit};
     ///
     /// const TOKENS: Policy = Policy::sliding_window("tokens", Duration::from_secs(60), 1_000)
-    ///     .weighted()
     ///     .quota_unit(QuotaUnit::Tokens);
     /// assert_eq!(TOKENS.unit(), QuotaUnit::Tokens);
     /// ```

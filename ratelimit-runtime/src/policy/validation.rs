@@ -2,7 +2,7 @@
 
 use ratelimit_core::{
     MAX_TIERS, PolicyFault,
-    rules::{self, Draft, MAX_LOG_COST, Setting, TierDraft},
+    rules::{self, Draft, Setting, TierDraft},
 };
 
 use super::{Flags, InvalidPolicy, Policy, StateKind, Tier, TooLarge};
@@ -26,10 +26,7 @@ impl Policy {
     /// - there are more than [`MAX_TIERS`] tiers,
     /// - a period is shorter than 1 ms or longer than 366 days,
     /// - a threshold or a burst is 0,
-    /// - a threshold is over 100 000 for [`Algorithm::SlidingWindow`](crate::Algorithm::SlidingWindow),
-    ///   which keeps an entry per unit,
-    ///   or over 1 000 000 000 if it is [weighted](Self::weighted),
-    /// - another algorithm is weighted,
+    /// - a threshold is over 1 000 000 000 for [`Algorithm::SlidingWindow`](crate::Algorithm::SlidingWindow),
     /// - a burst is set for another algorithm than
     ///   [`Algorithm::TokenBucket`](crate::Algorithm::TokenBucket), or with several tiers,
     /// - a bucket is too large to be counted exactly at its rate,
@@ -92,9 +89,6 @@ impl Policy {
         let most = match self.state {
             _ if self.lease.is_some() => 1,
             StateKind::TokenBucket => self.written_bucket_size(tier),
-            StateKind::SlidingWindow => {
-                u32::try_from(MAX_LOG_COST).map_or(1, |most| most.min(tier.threshold))
-            }
             _ => tier.threshold,
         };
         self.is_valid_alone() && cost <= most
@@ -113,16 +107,15 @@ impl Policy {
     pub(crate) fn validate_wait(&self) -> Result<(), InvalidPolicy> {
         let of_calendar =
             self.is_calendar().then_some(PolicyFault::CalendarWith { argument: "max_wait" });
-        let is_log_of_units = self.has_window() && self.state.is_log_of_units();
-        let of_block = self.block_fault("max_wait");
-        self.invalid_by(of_calendar.or(of_block).or(rules::wait_violation(is_log_of_units)))
+        self.invalid_by(of_calendar.or(self.block_fault("max_wait")))
     }
 
     /// Validates the policy, and that its callers can be paused. Its tiers and its flags are enough for that.
     pub(crate) fn validate_pause(&self) -> Result<(), InvalidPolicy> {
         self.validate_shape()?;
         self.validate_store_argument("pause")?;
-        let has_line = self.is_weighted() && !self.counts_rejected();
+        let is_log = self.has_window() && self.state == StateKind::SlidingWindow;
+        let has_line = is_log && !self.counts_rejected();
         let fault = (!has_line).then_some(PolicyFault::PauseWithoutLine);
         self.invalid_by(fault.or(self.block_fault("pause")))
     }
@@ -182,7 +175,6 @@ impl Policy {
             burst: setting(self.burst.map(u64::from)),
             cost: cost.map(u64::from),
             count_rejected: self.counts_rejected(),
-            weighted: self.is_weighted(),
             concurrency: setting(self.concurrency.map(u64::from)),
             concurrency_timeout: setting(self.concurrency_timeout.map(Micros::get)),
             lease: setting(self.lease.map(Micros::get)),

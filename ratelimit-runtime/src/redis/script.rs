@@ -10,6 +10,7 @@ mod tests;
 mod text;
 pub(super) mod turn;
 
+use ratelimit_core::rules::MAX_ENTRIES;
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
@@ -71,7 +72,7 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["f76b2898f5de6c0ca2777d9d3f371b952ff0aef6", "44d25f0f40eb8b6c526fb900d528f54ccf6e8230"],
+        ["98ac0dc4d67aa4aa4586bdb35afb2472d8fc4efe", "4caee6c6873f74e7814f88ea47410b6535f79bd3"],
         push_window,
     ),
     Script::new(
@@ -88,11 +89,6 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
         sources::TOKEN_BUCKET,
         ["0a18b89fe4967d9bd85a36c10f9552fc74671132", "cbcf69c4a0d96ed009770598f39a74309cae79fc"],
         push_bucket,
-    ),
-    Script::new(
-        sources::WEIGHTED_WINDOW,
-        ["966d831b8e5121096f293a7c6be383c5c683a9d4", "3f6ecb67b996e7bf9cf9af863457fddce5c2a8f5"],
-        push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
@@ -145,9 +141,9 @@ enum Mode {
     CountRejected = 1,
     /// A log may have charged the call before, under the same id. It is not charged again.
     MayBeCharged = 2,
-    /// A weighted log may have charged the call before, under the same request id.
+    /// A log may have charged the call before, under the same request id.
     Named = 4,
-    /// The settled call has joined an entry of a weighted log.
+    /// The settled call has joined an entry of a log.
     Joined = 5,
 }
 
@@ -169,10 +165,8 @@ pub(super) struct ScriptCall<'a> {
     gate: Option<ScriptGate>,
     op: ScriptOp,
     mode: Mode,
-    /// The units of the call, which name the members that a log records.
-    charged: Charged,
-    /// The number by which the reply names the call: that of its first unit. If units have no numbers, the call has
-    /// one.
+    /// The number by which the reply names the call: that of its entry or its request id. If charges have no numbers,
+    /// the call has one.
     echo: u64,
 }
 
@@ -190,21 +184,18 @@ impl<'a> ScriptCall<'a> {
             Op::Take => ScriptOp::Take,
         };
         let mode = match id {
-            Some(_) if state == StateKind::WeightedWindow => Mode::Named,
-            Some(_) => Mode::MayBeCharged,
+            Some(_) => Mode::Named,
             None if policy.counts_rejected() => Mode::CountRejected,
             None => Mode::Plain,
         };
         let new_id = || (op == ScriptOp::Take).then(next_id);
-        let first = match state {
-            StateKind::SlidingWindow => id.or_else(new_id),
-            StateKind::WeightedWindow => id.or_else(|| new_id().map(entry_id)),
+        let entry = match state {
+            StateKind::SlidingWindow => id.or_else(|| new_id().map(entry_id)),
             _ => None,
         };
-        let charged = first.map_or(Charged::Nothing, |first| Charged::Units { first });
-        let echo = first.unwrap_or_else(next_echo);
+        let echo = entry.unwrap_or_else(next_echo);
         let (script, gate) = (&SCRIPTS[state as usize], ScriptGate::of(policy, permit));
-        Self { script, key, request, gate, op, mode, charged, echo }
+        Self { script, key, request, gate, op, mode, echo }
     }
 
     /// Reads each tier by itself, the permits and the block.
@@ -243,13 +234,15 @@ impl<'a> ScriptCall<'a> {
             None => command.arg(1).arg(key.as_bytes()),
             Some(gate) => gate.push(&mut command, key, policy, cost > 0),
         };
-        let is_log = policy.state().is_log_of_units();
-        let keep = policy.longest_period().get().div_ceil(MILLISECOND);
-        let header = -(keep << 17 | u64::from(policy.largest_threshold())).cast_signed();
-        let mode = if is_log && mode == Mode::Plain { header } else { mode as i64 };
-        command.arg(op as u8).arg(cost).arg(mode).arg(echo);
-        if is_log {
-            command.arg(keep + 999);
+        let header = self.header().filter(|_| mode == Mode::Plain);
+        command.arg(op as u8).arg(cost);
+        match header {
+            Some((score, _)) => command.arg(score),
+            None => command.arg(mode as u8),
+        };
+        command.arg(echo);
+        if let Some((_, lasts)) = header {
+            command.arg(lasts);
         } else if op == ScriptOp::Take && request.max_wait > Micros::ZERO {
             command.arg(format!("{} {}", request.max_wait.get(), request.max_line));
         } else {
@@ -260,6 +253,21 @@ impl<'a> ScriptCall<'a> {
             script.push_tiers(&mut command, policy);
         }
         Command::echoed(command, echo)
+    }
+
+    /// Returns the score of the header of a log that has single units alone, and the milliseconds for which it lasts;
+    /// none if the log needs more for the call.
+    fn header(&self) -> Option<(i64, u64)> {
+        let Request { policy, max_wait, .. } = self.request;
+        let largest = policy.largest_threshold();
+        let is_single = policy.state() == StateKind::SlidingWindow
+            && self.op == ScriptOp::Take
+            && max_wait == Micros::ZERO
+            && policy.lease_micros().is_none()
+            && largest as usize <= MAX_ENTRIES;
+        let keep = policy.longest_period().get().div_ceil(MILLISECOND);
+        let score = -(keep << 17 | u64::from(largest)).cast_signed();
+        is_single.then_some((score, keep + 999))
     }
 
     /// Reads the script's reply.
@@ -284,9 +292,10 @@ impl<'a> ScriptCall<'a> {
         if wait > longest || reset > longest || more > longest_more {
             return None;
         }
-        // A log's units are marked by their id, those of other states by its birth.
+        // A log's charges are marked by their id, those of other states by its birth.
         let charged = match *birth {
-            [] => self.charged,
+            // A short reply. The entry is known by its id alone.
+            [] => Charged::Entry(EntryMark::new(self.echo, 0, false)),
             [birth] => Charged::Generation(birth.try_into().ok()?),
             // The id is negative if the call has joined the entry of others.
             [birth, id] => {
@@ -297,10 +306,9 @@ impl<'a> ScriptCall<'a> {
         // A new charge counts for the longest period from its turn on, and an earlier one does not.
         let policy = self.request.policy;
         let is_repeated = self.request.id.is_some() && reset != policy.longest_period();
-        let may_be_gated = policy.has_block() || !policy.state().is_log_of_units();
         let kind = match admitted {
             true if is_repeated => OutcomeKind::Repeated,
-            false if at == 0 && may_be_gated => OutcomeKind::Gated,
+            false if at == 0 => OutcomeKind::Gated,
             _ => OutcomeKind::Plain,
         };
         let mark = Mark { at: Timestamp::new(at.try_into().ok()?), charged };
@@ -323,6 +331,6 @@ impl<'a> ScriptCall<'a> {
             [0, wait, reset, tier] => [0, tier, 0, wait, reset, wait, 0],
             _ => return None,
         };
-        policy.state().is_log_of_units().then_some((numbers, &[][..]))
+        (policy.state() == StateKind::SlidingWindow).then_some((numbers, &[][..]))
     }
 }

@@ -48,7 +48,7 @@ impl WrittenPauses {
         // A call that takes nothing passes a pause.
         let is_of_window = matches!(outcome.kind, OutcomeKind::Plain | OutcomeKind::Gated);
         let takes = request.cost > 0 && is_of_window;
-        if !takes || request.policy.state() != StateKind::WeightedWindow {
+        if !takes || request.policy.state() != StateKind::SlidingWindow {
             return false;
         }
         let passes = trip.answered + if outcome.admitted { outcome.turn() } else { outcome.wait };

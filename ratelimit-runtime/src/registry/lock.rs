@@ -82,7 +82,7 @@ macro_rules! lock {
 ///
 /// let text = "\
 /// search
-///     algorithm: sliding_window, weighted
+///     algorithm: sliding_window
 ///     tier: plan.searches per 3600s
 ///     key: plan.user
 ///     cost: 2
@@ -198,8 +198,7 @@ impl LimitText {
         let mut add = |name: &str, value: Option<String>| {
             properties.extend(value.map(|value| (name.to_owned(), value)));
         };
-        let weighted = if policy.is_weighted() { ", weighted" } else { "" };
-        add("algorithm", Some(policy.algorithm().as_str().to_owned() + weighted));
+        add("algorithm", Some(policy.algorithm().as_str().to_owned()));
         for tier in policy.tiers() {
             let period = match policy.calendar_unit() {
                 Some(_) => policy.period_text(*tier),

@@ -31,7 +31,7 @@ impl Limiter {
     /// use ratelimit_runtime::{Limiter, Policy};
     ///
     /// const PACE: Policy =
-    ///     Policy::sliding_window("weather", Duration::from_secs(60), 100).weighted();
+    ///     Policy::sliding_window("weather", Duration::from_secs(60), 100);
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {

@@ -14,8 +14,7 @@ pub async fn report<T: Display>(
                         ::ratelimit_runtime::__private::micros(0),
                         0,
                     )
-                    .tier(::ratelimit_runtime::__private::micros(86400000000), 1000)
-                    .weighted(),
+                    .tier(::ratelimit_runtime::__private::micros(86400000000), 1000),
                 ::ratelimit_runtime::__private::Declaration {
                     file: ::ratelimit_runtime::__private::file!(),
                     line: ::ratelimit_runtime::__private::line!(),
@@ -45,8 +44,7 @@ pub async fn report<T: Display>(
                             ::ratelimit_runtime::__private::number(plan.threshold).pick(),
                         ),
                     )
-                    .tier(::ratelimit_runtime::__private::micros(86400000000), 1000)
-                    .weighted(),
+                    .tier(::ratelimit_runtime::__private::micros(86400000000), 1000),
             );
             __ratelimit.0.options.unvalidated();
             __ratelimit

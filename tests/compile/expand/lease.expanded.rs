@@ -8,7 +8,6 @@ async fn search(query: Query) -> Result<Page, AppError> {
                         ::ratelimit_runtime::__private::micros(1000000),
                         1000000,
                     )
-                    .weighted()
                     .lease(::ratelimit_runtime::__private::micros(20000)),
                 ::ratelimit_runtime::__private::Declaration {
                     file: ::ratelimit_runtime::__private::file!(),

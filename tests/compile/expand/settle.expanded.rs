@@ -7,8 +7,7 @@ async fn report(user: &str) -> Vec<Row> {
                         "",
                         ::ratelimit_runtime::__private::micros(60000000),
                         1000,
-                    )
-                    .weighted(),
+                    ),
                 ::ratelimit_runtime::__private::Declaration {
                     file: ::ratelimit_runtime::__private::file!(),
                     line: ::ratelimit_runtime::__private::line!(),

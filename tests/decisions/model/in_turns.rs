@@ -91,7 +91,7 @@ struct Admissions {
 /// A policy whose count is in a caller's state.
 struct Counted {
     since: u64,
-    /// The last admission. A weighted log forgets a policy that has not admitted for its longest period.
+    /// The last admission. A log forgets a policy that has not admitted for its longest period.
     last: u64,
     /// The policies that were recorded after its last admission. The state keeps the counts of eight other
     /// policies.
@@ -104,7 +104,7 @@ impl Admissions {
     fn see(&mut self, case: &Case, operation: Operation, is_admitted: bool, seed: u64) {
         let Operation { caller, now, cost, policy, .. } = operation;
         let longest = case.policy.tiers().iter().map(|tier| micros(tier.period())).max();
-        if case.policy.is_weighted()
+        if case.policy.algorithm() == Algorithm::SlidingWindow
             && let Some(counted) = self.counted.get(&(caller, policy))
             && Some(now - counted.last) > longest
         {
@@ -342,13 +342,13 @@ async fn the_embedded_token_bucket_follows_the_model_of_changing_policies() {
 }
 
 #[test]
-fn the_weighted_window_script_follows_the_model_of_changing_policies() {
-    check_script(Kind::Weighted);
+fn the_script_of_single_units_follows_the_model_of_changing_policies() {
+    check_script(Kind::SingleUnits);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_embedded_weighted_window_follows_the_model_of_changing_policies() {
-    check_embedded(Kind::Weighted).await;
+async fn embedded_single_units_follow_the_model_of_changing_policies() {
+    check_embedded(Kind::SingleUnits).await;
 }
 
 #[test]

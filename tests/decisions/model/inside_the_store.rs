@@ -53,7 +53,9 @@ impl<'a> Run<'a> {
         let schedule = Schedule::in_turns(cases, is_overridden, By::Number, EPOCH, rng);
         let schedule = schedule.with_waits().with_settles();
         let schedule = if has_names { schedule.with_names() } else { schedule };
-        let has_pauses = |case: &Case| case.policy.is_weighted() && !case.policy.counts_rejected();
+        let has_pauses = |case: &Case| {
+            case.policy.algorithm() == Algorithm::SlidingWindow && !case.policy.counts_rejected()
+        };
         let is_paused = cases.iter().all(has_pauses);
         let schedule = if is_paused { schedule.with_pauses() } else { schedule };
         let store = MemoryStore::new(100, usize::MAX);
@@ -211,7 +213,7 @@ async fn check(kind: Kind) {
     }
     let Figures { waited, left, moved, paused } = figures;
     assert!(waited > 500 && left > 50 && moved > 5, "{figures:?}");
-    assert!(kind != Kind::Weighted || paused > 15, "{figures:?}");
+    assert!(kind != Kind::Plain(Algorithm::SlidingWindow) || paused > 15, "{figures:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,6 +232,6 @@ async fn the_token_bucket_follows_the_model_of_waiting_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_weighted_window_follows_the_model_of_waiting_calls() {
-    check(Kind::Weighted).await;
+async fn the_sliding_window_follows_the_model_of_waiting_calls() {
+    check(Kind::Plain(Algorithm::SlidingWindow)).await;
 }

@@ -27,10 +27,6 @@ const PAST: SystemTime = SystemTime::UNIX_EPOCH;
 
 type New = fn(&'static str, Duration, u32) -> Policy;
 
-fn weighted(name: &'static str, period: Duration, threshold: u32) -> Policy {
-    Policy::sliding_window(name, period, threshold).weighted()
-}
-
 /// The overrides by the name of a limit, and by the caller of a single one.
 type Entries = HashMap<(&'static str, Option<usize>), Override>;
 
@@ -186,8 +182,7 @@ async fn check(
     }
 }
 
-const ALGORITHMS: [New; 4] =
-    [Policy::sliding_window, weighted, Policy::fixed_window, Policy::token_bucket];
+const ALGORITHMS: [New; 3] = [Policy::sliding_window, Policy::fixed_window, Policy::token_bucket];
 
 #[tokio::test(start_paused = true)]
 async fn people_in_memory_are_decided_as_the_model_does() {

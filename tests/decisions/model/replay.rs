@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use harness::schedule::{Kind, Operation, Schedule, blocking, cases, seed};
+use harness::schedule::{Kind, Operation, Schedule, blocking, cases, operations, seed};
 use ratelimit_runtime::{Algorithm, CalendarUnit, Policy, Recorded, Replay, limiter, testing};
 use tokio::time::{Instant, advance};
 
-use super::{START, alone, answer, assert_agree, operations_of};
+use super::{START, alone, answer, assert_agree};
 
 fn kinds() -> impl Iterator<Item = Kind> {
-    Algorithm::ALL.iter().map(|algorithm| Kind::Plain(*algorithm)).chain([Kind::Weighted])
+    Algorithm::ALL.iter().map(|algorithm| Kind::Plain(*algorithm)).chain([Kind::SingleUnits])
 }
 
 /// The scripts and the memory store follow the same model.
@@ -23,7 +23,7 @@ fn a_replay_follows_the_model() {
         for case in &all {
             let mut replay = Replay::new(&case.policy).unwrap();
             let mut schedule = Schedule::forwards(case, START, rng.fork());
-            for _ in 0..operations_of(case, &all) / 4 {
+            for _ in 0..operations().div_ceil(4 * all.len()) {
                 let (operation, expected) = schedule.call();
                 let Operation { caller, now, cost, record: true, .. } = operation else { continue };
                 let call = Recorded::new(Duration::from_micros(now), caller, cost);
@@ -51,7 +51,6 @@ async fn log_of(policy: &Policy, rng: &mut Rng) -> Vec<Logged> {
     }
     let period = policy.tiers()[0].period();
     let most = policy.tiers()[0].threshold();
-    let takes_more = policy.algorithm() != Algorithm::SlidingWindow || policy.is_weighted();
     let mut log: Vec<Logged> = Vec::new();
     let mut unsettled = Vec::new();
     for _ in 0..2_000 {
@@ -61,7 +60,7 @@ async fn log_of(policy: &Policy, rng: &mut Rng) -> Vec<Logged> {
         if !unsettled.is_empty() && rng.u32(..3) == 0 {
             let (index, decision): (usize, ratelimit_runtime::Decision) =
                 unsettled.swap_remove(rng.usize(..unsettled.len()));
-            let most = if takes_more { 3 * decision.cost() } else { decision.cost() };
+            let most = 3 * decision.cost();
             let units = rng.u32(..=most);
             decision.settle(units);
             let Logged { call, .. } = &mut log[index];
@@ -86,7 +85,7 @@ fn logged_policies() -> Vec<Policy> {
         Policy::sliding_counter,
         Policy::fixed_window,
         Policy::token_bucket,
-        |name, period, threshold| Policy::sliding_window(name, period, threshold).weighted(),
+        |name, period, threshold| Policy::sliding_window(name, period, threshold),
     ] {
         let policy = new("p", second, 9);
         policies.extend([policy, policy.tier(minute, 200), policy.block(&[second / 2, second])]);

@@ -58,7 +58,7 @@ const TAKE: u8 = 1;
 const SETTLE: u8 = 2;
 const ADVANCE: u8 = 3;
 
-/// The third argument of a call with a request id under a weighted policy.
+/// The third argument of a call with a request id.
 const NAMED: u8 = 4;
 
 struct PermitScripts {
@@ -87,8 +87,7 @@ pub(super) fn load_calendar(connection: &mut redis::Connection) -> String {
 impl Script {
     pub(crate) fn load(server: &RedisServer, kind: Kind) -> Self {
         let [text, with_permit] = match kind {
-            Kind::Weighted => sources::WEIGHTED_WINDOW,
-            Kind::Plain(Algorithm::SlidingWindow) => sources::SLIDING_WINDOW,
+            Kind::Plain(Algorithm::SlidingWindow) | Kind::SingleUnits => sources::SLIDING_WINDOW,
             Kind::Plain(Algorithm::SlidingCounter) => sources::SLIDING_COUNTER,
             Kind::Plain(Algorithm::FixedWindow) => sources::FIXED_WINDOW,
             Kind::Plain(Algorithm::TokenBucket) => sources::TOKEN_BUCKET,
@@ -101,7 +100,8 @@ impl Script {
             assert_eq!(text.matches(&shipped).count(), has_window, "{kind:?}");
             let at = if times > has_window { "{KEYS[4], KEYS[5]}" } else { "{KEYS[3], KEYS[4]}" };
             with_clock(text, at, times)
-                .replace(&shipped, &expiry::recorded(kind, &shipped, at))
+                .replace(&shipped, &expiry::recorded(&shipped, at))
+                .replace("call('PEXPIRE', log, ARGV[5])", &expiry::recorded_straight(at))
                 .replace("math.floor(forgiven / 1000) + 999", "1000000000000")
         };
         let mut connection = server.connection();
@@ -113,8 +113,8 @@ impl Script {
         Self { kind, sha1, permits, connection, calls: 0, goes_straight: true }
     }
 
-    fn is_log_of_units(&self) -> bool {
-        self.kind == Kind::Plain(Algorithm::SlidingWindow)
+    fn is_log(&self) -> bool {
+        matches!(self.kind, Kind::Plain(Algorithm::SlidingWindow) | Kind::SingleUnits)
     }
 
     pub(crate) fn decide(
@@ -137,27 +137,23 @@ impl Script {
                 pipe.arg(blocks);
             }
             self.calls += 1;
-            let of_id = if self.kind == Kind::Weighted { NAMED } else { 2 };
             let is_named = id.is_some() || !self.goes_straight;
-            let recorded = if is_named { of_id } else { u8::from(*count_rejected) };
-            let is_log = self.is_log_of_units();
+            let recorded = if is_named { NAMED } else { u8::from(*count_rejected) };
+            let has_header = self.is_log() && *record && recorded == 0 && *max_wait == 0;
+            let header = if has_header { tiers[*policy].header() } else { None };
             pipe.arg(if *record { TAKE } else { PEEK }).arg(cost);
-            match recorded {
-                0 if is_log => pipe.arg(tiers[*policy].header()),
-                _ => pipe.arg(recorded),
+            match header {
+                Some((score, _)) => pipe.arg(score),
+                None => pipe.arg(recorded),
             };
-            // The gap exceeds the units of a call, and names sort in this order as well.
-            let of_call = match self.kind {
-                Kind::Weighted => 4 * 100 * self.calls,
-                Kind::Plain(_) | Kind::InFlight => 1_000_000_000_000_000 + self.calls * 200_000,
-            };
-            let id = id.map_or(of_call, |id| id * 10);
+            // The gap exceeds the entries of a call, and the charge, its excess and its settle.
+            let id = id.map_or(4 * 100 * self.calls, |id| id * 10);
             ids.push(id);
             pipe.arg(id);
-            match max_wait {
-                // A key outlives the test.
-                0 => pipe.arg(if is_log { 1_000_000_000_000_u64 } else { 0 }),
-                _ => pipe.arg(format!("{max_wait} {MAX_LINE}")),
+            match (header, max_wait) {
+                (Some((_, lasts)), _) => pipe.arg(lasts),
+                (None, 0) => pipe.arg(0),
+                (None, _) => pipe.arg(format!("{max_wait} {MAX_LINE}")),
             };
             pipe.arg(*deciding).arg(arguments);
         }
@@ -239,12 +235,10 @@ impl Script {
         let mut call = redis::cmd("EVALSHA");
         call.arg(&self.sha1).arg(4).arg(key).arg(format!("{key}:s"));
         call.arg(now / 1_000_000).arg(now % 1_000_000).arg(SETTLE).arg(cost);
-        if self.kind == Kind::Weighted {
+        if self.is_log() {
             let [period, _] = tiers.of_tier(tier) else { panic!("a period and a threshold") };
             call.arg(if id.is_some() { NAMED } else { 0 }).arg(of).arg(at).arg(to);
             call.arg(birth).arg(ends).arg(period).arg(id.map(|id| id * 10));
-        } else if self.is_log_of_units() {
-            call.arg(if id.is_some() { 2 } else { 0 }).arg(of).arg(at).arg(to);
         } else {
             call.arg(to).arg(of).arg(at).arg(self.calls).arg(60_000_000).arg(ends);
             call.arg(tiers.of_tier(tier));
@@ -276,17 +270,16 @@ impl Script {
         call.arg(&self.sha1).arg(4).arg(key).arg("");
         call.arg(now / 1_000_000).arg(now % 1_000_000).arg(ADVANCE).arg(cost);
         call.arg(if id.is_some() { NAMED } else { 0 });
-        match self.kind {
-            Kind::Weighted => {
-                let name = id.map_or(0, |id| id * 10);
-                call.arg(mark.of).arg(format!("{name} {} {}", mark.at, mark.birth))
-            }
-            _ => call.arg(mark.at).arg(mark.of),
-        };
+        if self.is_log() {
+            let name = id.map_or(0, |id| id * 10);
+            call.arg(mark.of).arg(format!("{name} {} {}", mark.at, mark.birth));
+        } else {
+            call.arg(mark.at).arg(mark.of);
+        }
         call.arg(tiers.deciding).arg(&tiers.arguments);
         let reply: Vec<i64> = call.query(&mut self.connection).expect("a turn");
         let (name, turn) = reply.split_first().expect("the name of the call");
-        let named = if self.kind == Kind::Weighted { mark.of } else { mark.at };
+        let named = if self.is_log() { mark.of } else { mark.at };
         assert_eq!(name.unsigned_abs(), named, "{reply:?}");
         turn.iter().take(2).map(|number| u64::try_from(*number).unwrap()).collect()
     }
@@ -367,12 +360,14 @@ impl Tiers {
         }
     }
 
-    /// Returns the score of the header of a log, from periods and thresholds.
-    fn header(&self) -> i64 {
+    /// Returns the score of the header of a log of single units, and the milliseconds for which it lasts, from
+    /// periods and thresholds.
+    fn header(&self) -> Option<(i64, u64)> {
         let tiers = || self.arguments[..2 * self.deciding].chunks(2);
-        let longest = tiers().map(|tier| tier[0]).max().unwrap();
-        let largest = tiers().map(|tier| tier[1]).max().unwrap();
-        -i64::try_from(longest.div_ceil(1_000) * 131_072 + largest).unwrap()
+        let keep = tiers().map(|tier| tier[0]).max()?.div_ceil(1_000);
+        let largest = tiers().map(|tier| tier[1]).max()?;
+        let score = -i64::try_from(keep * 131_072 + largest).unwrap();
+        (largest <= 100_000).then_some((score, keep + 999))
     }
 
     /// Completes the short reply of a call that went straight.

@@ -31,7 +31,9 @@ fn schedule(cases: &[Case], beside: Beside, rng: Rng) -> Schedule {
         Beside::Changes(is_overridden) => in_turns(is_overridden, rng),
     };
     let schedule = schedule.with_waits().with_settles();
-    let has_pauses = |case: &Case| case.policy.is_weighted() && !case.policy.counts_rejected();
+    let has_pauses = |case: &Case| {
+        case.policy.algorithm() == Algorithm::SlidingWindow && !case.policy.counts_rejected()
+    };
     if cases.iter().all(has_pauses) { schedule.with_pauses() } else { schedule }
 }
 
@@ -103,7 +105,7 @@ fn check_script(kind: Kind) {
                 Step::Release(_) | Step::Renew(..) | Step::Crash(_) => {
                     unreachable!("the policies have no permits")
                 }
-                Step::Confirm(..) if kind != Kind::Weighted => {}
+                Step::Confirm(..) if kind != Kind::Plain(Algorithm::SlidingWindow) => {}
                 Step::Confirm(index, expected) => {
                     let (operation, mark) = charges[index];
                     let actual = script.confirm(operation, mark, &operation.caller.to_string());
@@ -138,7 +140,9 @@ fn check_script(kind: Kind) {
                 }
             }
             // A log of calls in the future may be forgotten: they come from a clock that has stepped back.
-            if kind != Kind::Weighted || !matches!(beside, Beside::ClockSteps) {
+            if kind != Kind::Plain(Algorithm::SlidingWindow)
+                || !matches!(beside, Beside::ClockSteps)
+            {
                 script.assert_kept(&steps, seed);
             }
         }
@@ -146,12 +150,12 @@ fn check_script(kind: Kind) {
     let once_in = |calls: usize, count: usize| count * calls > operations();
     let figures = format!("{waited} {left} {moved} {paused} of {}", operations());
     assert!(once_in(15, waited) && once_in(150, left) && once_in(1_500, moved), "{figures}");
-    assert!(kind != Kind::Weighted || once_in(1_500, paused), "{figures}");
+    assert!(kind != Kind::Plain(Algorithm::SlidingWindow) || once_in(1_500, paused), "{figures}");
 }
 
 #[test]
-fn the_weighted_window_script_follows_the_model_of_waiting_calls() {
-    check_script(Kind::Weighted);
+fn the_sliding_window_script_follows_the_model_of_waiting_calls() {
+    check_script(Kind::Plain(Algorithm::SlidingWindow));
 }
 
 #[test]

@@ -62,9 +62,6 @@ fn validate(policy: &LimitSpec) -> Result<(), ratelimit_runtime::InvalidPolicy> 
     if policy.count_rejected.is_some() {
         late = late.count_rejected();
     }
-    if policy.is_weighted() {
-        late = late.weighted();
-    }
     if let Some(lease) = &policy.lease {
         late = late.lease(time(lease));
     }

@@ -98,11 +98,11 @@ impl MixedRound {
         }
         let since_start = self.units(audit, (start - 1, start - 1));
         let since_before = self.units(audit, (start - period - 1, start - period - 1));
-        let weighted = |units: u64, at: u64| units * (start + period - at) / period;
+        let shares = |units: u64, at: u64| units * (start + period - at) / period;
         let before = |all: u64, current: u64| all.saturating_sub(current);
         let is_clamped = self.was_lowered(audit.limit, (start - 2 * period, to));
-        let least = weighted(before(since_before.least, since_start.most), to) + since_start.least;
-        let most = weighted(before(since_before.most, since_start.least), from) + since_start.most;
+        let least = shares(before(since_before.least, since_start.most), to) + since_start.least;
+        let most = shares(before(since_before.most, since_start.least), from) + since_start.most;
         Units { least: if is_clamped { 0 } else { least.saturating_sub(1) }, most: most + 1 }
     }
 

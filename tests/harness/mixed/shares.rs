@@ -86,8 +86,8 @@ impl MixedRound {
             return None;
         }
         let units = |span| self.charged(call.limit, span).map(kept).sum::<u64>();
-        let weighted = units((before, start - 1)) * (start + period - call.answered) / period;
-        Some((weighted + units((start, call.asked)) + call.least, self.usable(call)))
+        let shares = units((before, start - 1)) * (start + period - call.answered) / period;
+        Some((shares + units((start, call.asked)) + call.least, self.usable(call)))
     }
 
     /// Returns the tokens of the span in which the bucket was most overdrawn, and the most of them.

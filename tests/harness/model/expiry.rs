@@ -3,9 +3,9 @@
 use super::{
     By, Model,
     entries::{Bucket, full},
-    log::Log,
     states::State,
     turns::Turns,
+    units::Units,
 };
 
 /// The time for which a state still counts after it has become equal to an empty one.
@@ -38,7 +38,7 @@ impl Model {
         let Some(state) = state else { return };
         let expires = self.expiries.entry(caller).or_default();
         *expires = match state {
-            State::Log(log) => log.ends(*expires),
+            State::Units(log) => log.ends(*expires),
             _ => ends.max(*expires),
         };
         *expires = at_least.max(*expires);
@@ -52,7 +52,7 @@ impl Model {
     }
 }
 
-impl Log {
+impl Units {
     /// The time after which all units are older than any policy counts. Without units it is as before.
     fn ends(&mut self, before: u64) -> u64 {
         let Some(newest) = self.charges.last() else {
@@ -70,8 +70,8 @@ impl State {
     /// The time from which the state is equal to an empty one.
     pub(super) fn ends(&self) -> u64 {
         let ends = match self {
-            Self::Log(log) => log.charges.last().map(|newest| newest.at + log.period),
-            Self::Weighted(log) => log.ends(),
+            Self::Units(log) => log.charges.last().map(|newest| newest.at + log.period),
+            Self::Calls(log) => log.ends(),
             Self::Windows(kept) => {
                 let ends = kept.entries.iter().map(|it| Some(it.open?.0 + it.period));
                 ends.flatten().max()

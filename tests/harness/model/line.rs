@@ -82,28 +82,28 @@ impl State {
     /// The last turn that lies ahead, or now.
     pub(super) fn line_end(&self, rules: &Rules, now: u64) -> u64 {
         match self {
-            Self::Weighted(log) => log.line_end(rules, now),
+            Self::Calls(log) => log.line_end(rules, now),
             _ => now,
         }
     }
 
     /// Counts as of the turn of a call.
     pub(super) fn move_to(&mut self, at: u64) {
-        if let Self::Weighted(log) = self {
+        if let Self::Calls(log) = self {
             log.move_to(at);
         }
     }
 
     /// Forgets a line that is over.
     pub(super) fn forget_line(&mut self) {
-        if let Self::Weighted(log) = self {
+        if let Self::Calls(log) = self {
             log.forget_line();
         }
     }
 
     fn turns_ahead(&self, now: u64) -> u64 {
         match self {
-            Self::Weighted(log) => log.turns_ahead(now),
+            Self::Calls(log) => log.turns_ahead(now),
             _ => 0,
         }
     }
@@ -113,7 +113,8 @@ impl Model {
     /// Returns `true` if the state has a charge that is not settled.
     pub fn is_promised(&self, charge: Charge) -> bool {
         match self.callers.get(&charge.caller) {
-            Some(State::Weighted(log)) => log.position(charge).is_some(),
+            Some(State::Calls(log)) => log.position(charge).is_some(),
+            Some(State::Units(log)) => log.charges.iter().any(|it| it.number == charge.number),
             _ => self.is_promised_in_line(charge),
         }
     }
@@ -123,8 +124,10 @@ impl Model {
         self.numbers += 1;
         let generation = if self.by == By::Number { self.numbers } else { now };
         let empty = || State::empty(rules, generation, self.by);
-        match self.callers.entry(caller).or_insert_with(empty) {
-            State::Weighted(log) => log.pause(rules, now, ends),
+        let state = self.callers.entry(caller).or_insert_with(empty);
+        state.become_calls(rules, now, now);
+        match state {
+            State::Calls(log) => log.pause(rules, now, ends),
             other => unreachable!("{other:?} has no pauses"),
         }
         self.extend(caller, now);
@@ -132,7 +135,7 @@ impl Model {
 
     /// Moves a charge of a caller to where the state has it. Returns its time, if the state has it.
     pub fn follow(&self, caller: usize, charge: &mut Charge) -> Option<u64> {
-        let Some(State::Weighted(log)) = self.callers.get(&caller) else { return None };
+        let Some(State::Calls(log)) = self.callers.get(&caller) else { return None };
         let at = log.turn(*charge).filter(|_| charge.caller == caller)?;
         charge.ends = charge.ends + at - charge.at;
         charge.at = at;
@@ -144,7 +147,8 @@ impl Model {
     pub fn advance(&mut self, charge: &mut Charge, rules: &Rules, now: u64) -> bool {
         let before = charge.at;
         let is_kept = match self.callers.get_mut(&charge.caller) {
-            Some(State::Weighted(log)) => log.advance(charge, rules, now),
+            Some(State::Calls(log)) => log.advance(charge, rules, now),
+            Some(State::Units(log)) => log.charges.iter().any(|it| it.number == charge.number),
             _ => self.advance_in_line(charge, rules, now),
         };
         charge.ends -= before.saturating_sub(charge.at);

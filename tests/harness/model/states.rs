@@ -3,10 +3,10 @@
 use ratelimit_runtime::Algorithm;
 
 use super::{
-    By, Charge, Rules, Tier,
+    By, Call, Charge, Rules, Tier,
+    calls::{Calls, own_periods},
     entries::{Bucket, Counter, Window, bounded, full, give_back, is_same_bucket, parts},
-    log::{AT_ONCE, Log},
-    weighted::Weighted,
+    units::{MOST, Units},
 };
 
 /// The most tiers of other policies that a state keeps.
@@ -15,8 +15,8 @@ const OTHERS: usize = 8;
 /// The state of one caller.
 #[derive(Clone, Debug)]
 pub(super) enum State {
-    Log(Log),
-    Weighted(Weighted),
+    Units(Units),
+    Calls(Calls),
     Windows(Kept<Window>),
     Counters(Kept<Counter>),
     Buckets(Kept<Bucket>),
@@ -34,13 +34,10 @@ pub(super) struct Kept<E> {
 impl State {
     pub(super) fn empty(rules: &Rules, generation: u64, by: By) -> Self {
         match rules.algorithm {
-            Algorithm::SlidingWindow if rules.is_weighted => {
-                Self::Weighted(Weighted::new(generation, by))
-            }
             Algorithm::SlidingWindow => {
                 // Redis has the period in milliseconds.
                 let tick = if by == By::Instant { 1_000 } else { 1 };
-                Self::Log(Log { generation, tick, ..Log::default() })
+                Self::Units(Units { generation, tick, ..Units::default() })
             }
             Algorithm::FixedWindow => Self::Windows(Kept::new(generation, by)),
             Algorithm::SlidingCounter => Self::Counters(Kept::new(generation, by)),
@@ -53,16 +50,16 @@ impl State {
     /// behind the state, or a policy is new.
     pub(super) fn see(&mut self, rules: &Rules, arrival: u64, now: u64) -> bool {
         match self {
-            Self::Log(log) => {
+            Self::Units(log) => {
                 let before = (log.units, log.period);
                 for tier in rules.tiers.iter().chain(&rules.written) {
-                    log.units = log.units.max(tier.threshold.into());
+                    log.units = log.units.max(tier.threshold.min(MOST).into());
                     log.period = log.period.max(tier.period.div_ceil(log.tick) * log.tick);
                 }
                 // A step of the clock back is mended only if it matters.
                 !log.charges.is_empty() && before != (log.units, log.period)
             }
-            Self::Weighted(log) => log.see(rules, arrival, now),
+            Self::Calls(log) => log.see(rules, arrival, now),
             Self::Windows(kept) => {
                 let is_ahead = |it: &Window| it.open.is_some_and(|(start, _)| start > now);
                 let is_ahead = kept.entries.iter().any(is_ahead);
@@ -107,11 +104,11 @@ impl State {
         let units = units + rules.left(index);
         let (units, threshold) = (u128::from(units), u128::from(tier.threshold));
         match self {
-            Self::Log(log) => {
+            Self::Units(log) => {
                 let in_window = log.charges.iter().filter(|charge| charge.at + tier.period > now);
-                in_window.map(|charge| u128::from(charge.cost)).sum::<u128>() + units <= threshold
+                in_window.count() as u128 + units <= threshold
             }
-            Self::Weighted(log) => log.live(tier.period, now) + units <= threshold,
+            Self::Calls(log) => log.live(tier.period, now) + units <= threshold,
             Self::Windows(kept) => {
                 let open = kept.entries[index].open.filter(|(start, _)| now < start + tier.period);
                 u128::from(open.map_or(0, |(_, units)| units)) + units <= threshold
@@ -136,15 +133,37 @@ impl State {
     }
 
     /// Returns the charge of a call with this id, if it still counts.
-    pub(super) fn charged(&self, id: u64, now: u64, longest: u64, by: By) -> Option<Charge> {
-        let log = match self {
-            Self::Log(log) => log,
-            Self::Weighted(log) => return log.charged(id, now, longest),
-            _ => return None,
+    pub(super) fn charged(&self, id: u64, now: u64, longest: u64) -> Option<Charge> {
+        if let Self::Calls(log) = self { log.charged(id, now, longest) } else { None }
+    }
+
+    /// Returns `true` if a log of single units does not suffice for a call that is recorded at this time.
+    pub(super) fn needs_calls(&self, rules: &Rules, call: Call, at: u64, by: By) -> bool {
+        let waits = match by {
+            By::Number => call.max_wait > 0,
+            By::Instant => at > call.now || call.max_wait > 0 && !rules.count_rejected,
         };
-        let longest = if by == By::Instant { log.period } else { longest };
-        let is_it = |charge: &&Charge| charge.id == Some(id) && charge.at + longest > now;
-        log.charges.iter().find(is_it).copied()
+        let is_single = call.cost == 1 && call.id.is_none() && rules.largest() <= MOST;
+        matches!(self, Self::Units(_)) && (waits || !is_single)
+    }
+
+    /// Makes calls of the units of a log, for a call that comes now and is decided for `at`.
+    pub(super) fn become_calls(&mut self, rules: &Rules, now: u64, at: u64) {
+        if let Self::Units(log) = self {
+            *self = Self::Calls(Calls::of_units(
+                std::mem::take(log),
+                own_periods(rules, log.by()),
+                now,
+                at,
+            ));
+        }
+    }
+
+    /// The same for a settle, which counts for no policy.
+    pub(super) fn make_calls(&mut self, now: u64) {
+        if let Self::Units(log) = self {
+            *self = Self::Calls(Calls::of_units(std::mem::take(log), Vec::new(), now, now));
+        }
     }
 
     /// Records the units of a call in all entries that count them. Returns the generation for a refund.
@@ -159,11 +178,11 @@ impl State {
         let (now, units) = (charge.at, u64::from(charge.cost));
         let own = rules.tiers.len();
         match self {
-            Self::Log(log) => {
+            Self::Units(log) => {
                 log.record(Charge { life: log.generation, ..charge }, by);
                 log.generation
             }
-            Self::Weighted(log) => log.record(arrival, admitted, charge),
+            Self::Calls(log) => log.record(arrival, admitted, charge),
             Self::Windows(kept) => {
                 for it in &mut kept.entries {
                     let (start, held) = it.open.unwrap_or((now, 0));
@@ -205,20 +224,20 @@ impl State {
     /// Repairs a log that refuses a call because of units more than a period in the future: they move to
     /// now, or, if they are many, the log is cleared.
     pub(super) fn mend(&mut self, rules: &Rules, now: u64, at: &mut u64) -> bool {
-        let log = match self {
-            Self::Log(log) => log,
-            Self::Weighted(log) => return log.mend(rules, now, at),
-            _ => return false,
+        let is_ahead = match self {
+            Self::Units(log) => log.charges.iter().any(|it| it.at > now + rules.shortest()),
+            Self::Calls(log) => log.is_ahead(rules, *at),
+            _ => false,
         };
-        if log.charges.iter().all(|charge| charge.at <= now + rules.shortest()) {
+        if !is_ahead {
             return false;
         }
-        let ahead = log.charges.iter().filter(|it| it.at > now).map(|it| u64::from(it.cost));
-        if ahead.sum::<u64>() > AT_ONCE {
-            log.charges.clear();
-        }
-        for charge in &mut log.charges {
-            charge.at = charge.at.min(now);
+        self.become_calls(rules, now, *at);
+        if let Self::Calls(log) = self
+            && !log.mend(rules, now, at)
+        {
+            *self = Self::empty(rules, now, By::Instant);
+            self.see(rules, now, now);
         }
         true
     }
@@ -226,8 +245,8 @@ impl State {
     /// Returns the generation.
     pub(super) fn life(&self) -> u64 {
         match self {
-            Self::Log(log) => log.generation,
-            Self::Weighted(_) => unreachable!("a weighted log settles its charges itself"),
+            Self::Units(log) => log.generation,
+            Self::Calls(_) => unreachable!("a log of calls settles its charges itself"),
             Self::Windows(kept) => kept.generation,
             Self::Counters(kept) => kept.generation,
             Self::Buckets(kept) => kept.generation,
@@ -238,8 +257,8 @@ impl State {
     pub(super) fn raise(&mut self, tier: Tier, now: u64, units: u32) {
         let (units, most) = (u64::from(units), u64::from(u32::MAX));
         match self {
-            Self::Log(_) => unreachable!("a log of units is not raised"),
-            Self::Weighted(log) => log.start_with(tier.period, now, units),
+            Self::Units(_) => unreachable!("a log that is raised has calls"),
+            Self::Calls(log) => log.start_with(tier.period, now, units),
             Self::Windows(kept) => {
                 kept.entries.iter_mut().for_each(|it| it.see(now));
                 if kept.entries.is_empty() {
@@ -312,7 +331,7 @@ impl State {
     /// Returns `true` if the state has an entry for each tier.
     pub(super) fn counts_for(&self, rules: &Rules) -> bool {
         rules.tiers.iter().chain(&rules.written).all(|tier| match self {
-            Self::Log(_) | Self::Weighted(_) => true,
+            Self::Units(_) | Self::Calls(_) => true,
             Self::Windows(kept) => kept.entries.iter().any(|it| it.period == tier.period),
             Self::Counters(kept) => kept.entries.iter().any(|it| it.period == tier.period),
             Self::Buckets(kept) => kept.entries.iter().any(|it| is_same_bucket(it.tier, *tier)),
@@ -328,8 +347,8 @@ impl State {
     pub(super) fn lower(&mut self, charge: Charge, to: u32, by: By) {
         let units = u64::from(charge.cost - to);
         match self {
-            Self::Log(log) => log.lower(charge, to, by),
-            Self::Weighted(_) => unreachable!("a weighted log settles its charges itself"),
+            Self::Units(log) => log.remove(charge, by),
+            Self::Calls(_) => unreachable!("a log of calls settles its charges itself"),
             Self::Windows(kept) if kept.generation == charge.life => {
                 kept.entries.iter_mut().for_each(|it| it.lower(charge.at, units));
             }

@@ -16,10 +16,10 @@ const LONGEST: u64 = 366 * DAY;
 /// An algorithm, as it is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Policies that are not weighted.
+    /// Policies of an algorithm.
     Plain(Algorithm),
-    /// Weighted sliding windows.
-    Weighted,
+    /// Sliding windows whose calls take one unit.
+    SingleUnits,
     /// Calls in flight, without a window.
     InFlight,
 }
@@ -27,7 +27,7 @@ pub enum Kind {
 impl Kind {
     /// Returns `true` if calls can have request ids.
     pub fn has_names(self) -> bool {
-        matches!(self, Self::Plain(Algorithm::SlidingWindow) | Self::Weighted)
+        matches!(self, Self::Plain(Algorithm::SlidingWindow))
     }
 }
 
@@ -40,11 +40,13 @@ pub struct Case {
     pub burst: Option<u32>,
     /// The share that calls leave, in percent.
     pub leave: u32,
+    /// `true` if all calls take one unit.
+    pub is_single: bool,
 }
 
 impl Case {
     fn new(policy: Policy, burst: Option<u32>) -> Self {
-        Self { policy, burst, leave: 0 }
+        Self { policy, burst, leave: 0, is_single: false }
     }
 
     /// The numbers of the policy.
@@ -70,7 +72,7 @@ pub fn cases(kind: Kind) -> Vec<Case> {
         }
         tiers.push(vec![(DAY, 1_000_000), (MILLISECOND, u32::MAX)]);
     }
-    if kind == Kind::Weighted {
+    if kind == Kind::Plain(Algorithm::SlidingWindow) {
         tiers.push(vec![(MINUTE, 1_000_000_000)]);
         tiers.push(vec![(MINUTE, 1_000_000), (HOUR, 20_000_000)]);
     }
@@ -92,7 +94,8 @@ pub fn cases(kind: Kind) -> Vec<Case> {
             }
         }
     }
-    for case in &cases {
+    for case in &mut cases {
+        case.is_single = kind == Kind::SingleUnits;
         case.policy.validate().expect("a policy that obeys the rules");
     }
     cases
@@ -114,7 +117,7 @@ pub fn changes(kind: Kind) -> Vec<Vec<Case>> {
         vec![vec![(SECOND, 3)], vec![(7 * MILLISECOND + 1, 2), (MINUTE, 30)], vec![(DAY, 1_000)]],
         (1..=12).map(|n| vec![(n * n * SECOND, 9)]).collect(),
     ];
-    if kind != Kind::Plain(Algorithm::SlidingWindow) {
+    if kind != Kind::SingleUnits {
         changes.push(vec![vec![(DAY, 1_000_000)], vec![(DAY, 100)], vec![(LONGEST, 100)]]);
     }
     let case = |tiers: &Vec<(u64, u32)>| Case::new(with_tiers(kind, tiers), None);
@@ -129,7 +132,8 @@ pub fn changes(kind: Kind) -> Vec<Vec<Case>> {
         let case = |burst| Case::new(policy.burst(burst), Some(burst));
         changes.push([1, 10, 100].map(case).to_vec());
     }
-    for case in changes.iter().flatten() {
+    for case in changes.iter_mut().flatten() {
+        case.is_single = kind == Kind::SingleUnits;
         case.policy.validate().expect("a policy that obeys the rules");
     }
     changes
@@ -174,7 +178,8 @@ pub fn leaving(kind: Kind) -> Vec<Vec<Case>> {
         policies.push((with_tiers(kind, &[(MINUTE, 10)]).concurrency(4), None));
     }
     let case = |(policy, burst)| {
-        [0, 20, 50].map(|leave| Case { leave, ..Case::new(policy, burst) }).to_vec()
+        let is_single = kind == Kind::SingleUnits;
+        [0, 20, 50].map(|leave| Case { leave, is_single, ..Case::new(policy, burst) }).to_vec()
     };
     policies.into_iter().map(case).collect()
 }
@@ -208,7 +213,8 @@ pub fn blocking(kind: Kind) -> Vec<Vec<Case>> {
         penal[0].policy = penal[0].policy.count_rejected();
         all.push(penal);
     }
-    for case in all.iter().flatten() {
+    for case in all.iter_mut().flatten() {
+        case.is_single = kind == Kind::SingleUnits;
         case.policy.validate().expect("a policy that obeys the rules");
     }
     all
@@ -219,7 +225,7 @@ fn with_tiers(kind: Kind, tiers: &[(u64, u32)]) -> Policy {
     let period = Duration::from_micros(period);
     let first = match kind {
         Kind::Plain(algorithm) => Policy::new("model", algorithm, period, threshold),
-        Kind::Weighted => Policy::sliding_window("model", period, threshold).weighted(),
+        Kind::SingleUnits => Policy::sliding_window("model", period, threshold),
         Kind::InFlight => unreachable!("without a window"),
     };
     tiers[1..].iter().fold(first, |policy, (period, threshold)| {

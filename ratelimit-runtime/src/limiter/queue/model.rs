@@ -1,4 +1,4 @@
-//! A line with cancels, overrides and questions asked anew: drives [`KeyQueue`] and the weighted log's [`State`].
+//! A line with cancels, overrides and questions asked anew: drives [`KeyQueue`] and the log's [`State`].
 
 use std::{
     fmt::{self, Debug, Formatter},
@@ -21,7 +21,7 @@ use crate::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-const POLICY: Policy = Policy::sliding_window("p", SECOND, 1).weighted();
+const POLICY: Policy = Policy::sliding_window("p", SECOND, 1);
 const CALLS: usize = 3;
 const LAST: u64 = 3;
 const STEPS: usize = 9;
@@ -170,7 +170,7 @@ impl Model for Turns {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        let mut store = State::new(StateKind::WeightedWindow);
+        let mut store = State::new(StateKind::SlidingWindow);
         store.decide(at(0), Request::new(&POLICY, Op::Take, 1));
         let empty = World {
             now: 0,

@@ -16,7 +16,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
-const POLICY: Policy = Policy::sliding_window("p", SECOND, 1).weighted();
+const POLICY: Policy = Policy::sliding_window("p", SECOND, 1);
 
 /// The next step of a call whose turn is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

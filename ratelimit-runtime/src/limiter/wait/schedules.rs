@@ -14,7 +14,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
-const LINE: Policy = Policy::sliding_window("line", SECOND, 1).weighted();
+const LINE: Policy = Policy::sliding_window("line", SECOND, 1);
 const FLIGHT: Policy = Policy::concurrency_limit("flight", 1);
 
 type Call = Pin<Box<dyn Future<Output = Answer> + Send>>;

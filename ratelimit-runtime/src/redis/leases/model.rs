@@ -1,5 +1,5 @@
 //! Leases of a process with crashes, lost messages, resets and turns: drives [`Stock`]. The store is a copy of
-//! `weighted_window_lease.lua`.
+//! `log/lease.lua`.
 
 use std::time::Duration;
 
@@ -29,7 +29,6 @@ const COST: u32 = THRESHOLD / 8;
 const MANY: u32 = THRESHOLD - COST;
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(PERIOD), THRESHOLD)
-    .weighted()
     .lease(Duration::from_secs(LENGTH));
 
 const BOUNDED: &str = "no window has more than the threshold, on lease or not";

@@ -14,7 +14,7 @@ use crate::{
 /// The share of a threshold that one lease may have: one in this many.
 const SHARES: u32 = 8;
 
-/// The most units of an entry of a weighted log.
+/// The most units of an entry of a log.
 const MAX_UNITS: u32 = 99_999_999;
 
 /// Leases in a row that are over when they arrive. After them, calls are decided by Redis.
@@ -173,7 +173,7 @@ impl Stock {
     /// Returns the part of an ended lease that is given back. A log also receives the time of its last use.
     fn returned(&self, lease: UnitsInUse) -> Option<EndedLease> {
         let UnitsInUse { grant: Grant { mark, units, .. }, left, last_use, sent, .. } = lease;
-        let is_returned = left > 0 || self.state == StateKind::WeightedWindow;
+        let is_returned = left > 0 || self.state == StateKind::SlidingWindow;
         is_returned.then(|| EndedLease { mark, units, used: units - left, age: last_use - sent })
     }
 
@@ -188,7 +188,7 @@ impl Stock {
         if grant.units > 0 {
             let charged = match self.state {
                 // An entry of others, to which units can be added.
-                StateKind::WeightedWindow => {
+                StateKind::SlidingWindow => {
                     Charged::Entry(EntryMark::new(0, grant.mark.birth, true))
                 }
                 _ => Charged::Generation(grant.mark.birth),

@@ -20,8 +20,7 @@ impl ScriptCall<'_> {
             StateKind::TokenBucket => policy.tiers().iter().map(fill).max().unwrap_or_default(),
             _ => policy.longest_period().get(),
         };
-        let turns = if policy.state().is_log_of_units() { 0 } else { LONGEST_TURN };
-        let longest = fills.saturating_mul(2).saturating_add(turns);
+        let longest = fills.saturating_mul(2).saturating_add(LONGEST_TURN);
         policy.block_lengths().iter().copied().fold(Micros::new(longest), Micros::max)
     }
 

@@ -11,7 +11,7 @@
 -- ARGV[4]        units of its calls in this time, at least 1
 -- ARGV[5], ..    the lease that it gives back: its units, 0 without one; those of them that were used;
 --                microseconds from its request until the last use; microsecond at which it was taken; birth
---                of the state; and id of its entry in a weighted log
+--                of the state; and id of its entry in a log
 -- ARGV[11], ..   arguments of the algorithm, which takes the units
 -- Returns        {-ARGV[14], allowed, units, ..}: the number of the call, microseconds for which the units may be
 --                used, counted from the request, the units, and the rest of the algorithm's reply; {-ARGV[14]} if

@@ -22,7 +22,7 @@ pub(crate) struct LeaseMark {
     pub(crate) at: Timestamp,
     /// The birth of the state.
     pub(crate) birth: u64,
-    /// The id of its entry in a weighted log, otherwise 0.
+    /// The id of its entry in a log, otherwise 0.
     pub(crate) id: u64,
 }
 
@@ -95,7 +95,7 @@ impl<'a> LeaseCall<'a> {
         request: LeaseRequest,
     ) -> Self {
         let id = match policy.state() {
-            StateKind::WeightedWindow => entry_id(next_id()),
+            StateKind::SlidingWindow => entry_id(next_id()),
             _ => next_echo(),
         };
         Self { key, policy, process, request, id }
@@ -147,19 +147,17 @@ impl<'a> LeaseCall<'a> {
     }
 }
 
-/// Returns the id of an entry of a weighted log: a multiple of 4, below the ids of entries that belong to no call.
+/// Returns the id of an entry of a log: a multiple of 4, below the ids of entries that belong to no call.
 /// The three ids after it are those of its companions.
 pub(super) fn entry_id(id: u64) -> u64 {
     4 + 4 * (id % 22_499_999_900)
 }
 
-/// The scripts, in the order of [`StateKind::ALL`]. A log of single units has no lease, nor has a
-/// window of the calendar.
+/// The scripts, in the order of [`StateKind::ALL`]. A window of the calendar has no lease.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
-    Text { source: "", sha1: "" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "a1ee642c1bb0dd0b6d3e4c912eb04df068b93714" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "8dfd14e76e2307c99cf588cd00a9e8181961800c" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "22ae0b3ac302bf9712a778a90db22f96b5d37c92" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "e8130f4c6e9512e2f3cfc4695986e09a4e64ef4f" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "3a4c65823c274d0f1266cd90cc3b944c62553cbc" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "06ee316da50e63c64e2d7e75dfbb1ffb5eb1cfdc" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "c9b70ae80242092248fad64c9ba1b63b21539674" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "e819d7e1d4a98b41023e644a0ecdec37ff8c88a0" },
     Text { source: "", sha1: "" },
 ];

@@ -43,13 +43,6 @@ pub(crate) fn settle_command(key: &Key, settle: Settle, attempt: Attempt) -> Com
         command.arg(entry.birth()).arg(settle.ends().get()).arg(tier.micros().get()).arg(id);
         return Command::echoed(command, entry_id);
     }
-    if state.is_log_of_units() {
-        let mode = if id.is_some() { Mode::MayBeCharged } else { Mode::Plain };
-        let mut command = start(&[key.as_bytes()]);
-        command.arg(ScriptOp::Settle as u8).arg(from).arg(mode as u8);
-        command.arg(mark.charged.number()).arg(mark.at.get()).arg(to);
-        return Command::echoed(command, mark.charged.number());
-    }
     let kept = Micros::from(settle_is_known_for(settle));
     let mut command = start(&[key.as_bytes(), &key.companion("s")]);
     command.arg(ScriptOp::Settle as u8).arg(from).arg(to);

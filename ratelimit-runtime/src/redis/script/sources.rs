@@ -70,24 +70,24 @@ macro_rules! per_tier_lease {
     };
 }
 
-/// The functions of a weighted window.
-macro_rules! weighted {
+/// The functions of a log of entries.
+macro_rules! entries {
     () => {
         concat!(
-            include_str!("../../algorithms/weighted_window_straight.lua"),
+            include_str!("../../algorithms/log/entries_straight.lua"),
             function!(
                 "general",
-                include_str!("../../algorithms/weighted_window_log.lua"),
-                include_str!("../../algorithms/weighted_window_general.lua"),
-                include_str!("../../algorithms/weighted_window_decide.lua"),
+                include_str!("../../algorithms/log/state.lua"),
+                include_str!("../../algorithms/log/changes.lua"),
+                include_str!("../../algorithms/log/general.lua"),
             ),
         )
     };
 }
 
 pub(super) const SLIDING_WINDOW: [&str; 2] = texts!(
-    function!("general", include_str!("../../algorithms/sliding_window_general.lua"));
-    include_str!("../../algorithms/sliding_window.lua")
+    function!("entries", entries!(), include_str!("../../algorithms/log/entries.lua"));
+    include_str!("../../algorithms/log.lua")
 );
 
 pub(super) const SLIDING_COUNTER: [&str; 2] = per_tier!("../../algorithms/sliding_counter.lua");
@@ -99,9 +99,6 @@ pub(super) const TOKEN_BUCKET: [&str; 2] = per_tier!("../../algorithms/token_buc
 
 pub(super) const CALENDAR_WINDOW: [&str; 2] =
     per_tier!("../../algorithms/window_units.lua", "../../algorithms/calendar_window.lua");
-
-pub(super) const WEIGHTED_WINDOW: [&str; 2] =
-    texts!(weighted!(); include_str!("../../algorithms/weighted_window.lua"));
 
 /// The text for policies of `concurrency` alone, which is never sent without the gates.
 pub(super) const WITHOUT_WINDOW: [&str; 2] = texts!(; include_str!("without_window.lua"));
@@ -123,7 +120,7 @@ pub(super) const LEASE_OF_BUCKET: &str = per_tier_lease!(
 );
 
 pub(super) const LEASE_OF_LOG: &str =
-    lease!(weighted!(); include_str!("../../algorithms/weighted_window_lease.lua"),);
+    lease!(entries!(); include_str!("../../algorithms/log/lease.lua"),);
 
 /// The renewal of permits, named by the first of them.
 pub(super) const RENEW: &str = include_str!("renew.lua");

@@ -35,7 +35,7 @@ impl<'a> Turn<'a> {
                 (entry.id(), format!("{name} {at} {}", entry.birth()))
             }
             Charged::Generation(generation) => (at, generation.to_string()),
-            Charged::Nothing | Charged::Units { .. } => return None,
+            Charged::Nothing => return None,
         };
         Some(Self { key, place, numbers })
     }
@@ -52,7 +52,7 @@ impl<'a> Turn<'a> {
         Command::echoed(command, self.numbers.0)
     }
 
-    /// Reads the reply to an advance. Only a pause, of a weighted window, moves a turn to a later time.
+    /// Reads the reply to an advance. Only a pause, of a sliding window, moves a turn to a later time.
     pub(crate) fn decode(&self, reply: &Value) -> Result<Option<Standing>, UnavailableReason> {
         let Mark { at: promised, charged } = self.place.mark;
         let is_possible = |at| at <= promised || matches!(charged, Charged::Entry(_));
@@ -78,7 +78,7 @@ pub(crate) fn pause_command(
     ends: Option<Timestamp>,
     attempt: Attempt,
 ) -> Command {
-    let (script, echo) = (&SCRIPTS[StateKind::WeightedWindow as usize], next_echo());
+    let (script, echo) = (&SCRIPTS[StateKind::SlidingWindow as usize], next_echo());
     let mut command = script.text.start(attempt, &[key.as_bytes()]);
     command.arg(ScriptOp::Pause as u8).arg(ends.unwrap_or_default().get());
     command.arg(Mode::Plain as u8).arg(echo).arg(length.get()).arg(policy.tiers().len());
@@ -89,7 +89,7 @@ pub(crate) fn pause_command(
 /// Builds the command of an attempt to read the turns of places under one key.
 pub(crate) fn turns_command(key: &Key, places: &[Place<'_>], attempt: Attempt) -> Command {
     let echo = next_echo();
-    let script = &SCRIPTS[StateKind::WeightedWindow as usize];
+    let script = &SCRIPTS[StateKind::SlidingWindow as usize];
     let mut command = script.text.start(attempt, &[key.as_bytes()]);
     command.arg(ScriptOp::Turns as u8).arg(0).arg(Mode::Plain as u8).arg(echo);
     for place in places {
@@ -136,7 +136,7 @@ mod tests {
         {
             assert_eq!(decode(wrong), Err(UnavailableReason::StoreError));
         }
-        // Nothing moves the turn to a later time but a pause, which only a weighted window has.
+        // Nothing moves the turn to a later time but a pause, which only a sliding window has.
         let later = [0, 10, 2];
         assert_eq!(decode(&later), Err(UnavailableReason::StoreError));
         let of_entry = of(Charged::Entry(EntryMark::new(4, 7, false)), &later);

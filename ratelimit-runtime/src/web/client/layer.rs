@@ -52,7 +52,7 @@ type KeyOf = Arc<dyn Fn(&Parts) -> Caller + Send + Sync>;
 /// use tower_service::Service;
 ///
 /// const PACE: Policy =
-///     Policy::sliding_window("weather", Duration::from_secs(60), 100).weighted();
+///     Policy::sliding_window("weather", Duration::from_secs(60), 100);
 ///
 /// # #[derive(Clone)] struct Client;
 /// # impl Service<Request<()>> for Client {
@@ -85,7 +85,7 @@ pub struct HeedLayer {
 }
 
 impl HeedLayer {
-    /// Creates a layer that asks for a turn under a [weighted](Policy::weighted) window for the `key` of each request,
+    /// Creates a layer that asks for a turn under a [sliding window](Policy::sliding_window) for the `key` of each request,
     /// such as its endpoint. Requests wait for up to 30 s.
     #[must_use]
     pub fn new(

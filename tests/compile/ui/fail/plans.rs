@@ -10,8 +10,6 @@ const MINUTE: Duration = Duration::from_secs(60);
 const FREE: Policy = Policy::sliding_window("free", MINUTE, 5);
 const API: Plans = Plans::new("api", "free", FREE).plan("pro", FREE);
 const BUCKET: Plans = Plans::new("api", "free", FREE).plan("pro", Policy::token_bucket("", MINUTE, 5));
-const WEIGHTED: Plans = Plans::new("api", "free", FREE).plan("pro", FREE.weighted());
-const LEASED: Plans = Plans::new("api", "free", FREE.weighted()).plan("pro", FREE.lease(Duration::from_secs(1)));
 const TWICE: Plans = Plans::new("api", "free", FREE).plan("free", FREE);
 const AT: Plans = Plans::new("api", "fr@ee", FREE);
 const UNNAMED: Plans = Plans::new("", "free", FREE);
@@ -49,12 +47,6 @@ async fn without_display(plan: Duration) -> Done {
     Ok(())
 }
 
-#[rate_limit(policy = API, plan = plan, cost = 2)]
-async fn of_unweighted_plans(plan: &str) -> Done {
-    let _ = plan;
-    Ok(())
-}
-
 #[rate_limit(policy = API, plan = plan, plan = plan, subscription = plan)]
 async fn twice(plan: &str) -> Done {
     let _ = plan;
@@ -62,5 +54,5 @@ async fn twice(plan: &str) -> Done {
 }
 
 fn main() {
-    let _ = (BUCKET, WEIGHTED, LEASED, TWICE, AT, UNNAMED, NINE);
+    let _ = (BUCKET, TWICE, AT, UNNAMED, NINE);
 }

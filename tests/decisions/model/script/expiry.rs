@@ -1,33 +1,37 @@
 //! The expiry of keys by the clock of a test, which they outlive.
 
 use harness::schedule::{CALLERS, Kind, Schedule};
-use ratelimit_runtime::Algorithm;
 
 use super::Script;
 
 /// Returns the text that computes an expiry, which a script of a window has once.
 pub(super) fn shipped(kind: Kind) -> String {
-    let lasts = if kind.has_names() { "keep" } else { "lasts" };
+    let is_log = kind.has_names() || kind == Kind::SingleUnits;
+    let lasts = if is_log { "keep" } else { "lasts" };
     format!("local ttl = string.format('%d', math.floor({lasts} / 1000) + 999)\n")
 }
 
 /// Returns the text in place of the shipped one. Beside a key, another one has the microsecond at
 /// which it expires.
-pub(super) fn recorded(kind: Kind, shipped: &str, time: &str) -> String {
-    let forever = "ttl = '1000000000000'\n";
-    if kind == Kind::Plain(Algorithm::SlidingWindow) {
-        return format!("local {forever}");
-    }
-    let expires = "string.format('%.0f', time[1] * 1000000 + time[2] + ttl * 1000)";
-    format!(
-        "{shipped}do local time = {time} redis.call('SET', KEYS[1] .. ':x', {expires}) end\n{forever}"
-    )
+pub(super) fn recorded(shipped: &str, time: &str) -> String {
+    let record = record(time, "ttl");
+    format!("{shipped}{record}\nttl = '1000000000000'\n")
+}
+
+/// Returns the text in place of the expiry of a log on its straight way, which the call brings.
+pub(super) fn recorded_straight(time: &str) -> String {
+    record(time, "ARGV[5]")
+}
+
+fn record(time: &str, lasts: &str) -> String {
+    let expires = format!("string.format('%.0f', time[1] * 1000000 + time[2] + {lasts} * 1000)");
+    format!("do local time = {time} redis.call('SET', KEYS[1] .. ':x', {expires}) end")
 }
 
 impl Script {
     /// Asserts that no key expires before the state of its caller is equal to an empty one.
     pub(crate) fn assert_kept(&mut self, schedule: &Schedule, seed: u64) {
-        if matches!(self.kind, Kind::InFlight | Kind::Plain(Algorithm::SlidingWindow)) {
+        if self.kind == Kind::InFlight {
             return;
         }
         let keys: Vec<_> = (0..CALLERS).map(|caller| format!("{caller}:x")).collect();

@@ -78,7 +78,7 @@ impl World {
     /// A world in which the script of leases is changed. No key expires: that takes real time, and tests stall.
     fn new(server: &RedisServer, kind: Kind, seed: u64, change: impl Fn(&str) -> String) -> Self {
         let (script, lease) = match kind {
-            Kind::Sliding => (sources::WEIGHTED_WINDOW, sources::LEASE_OF_LOG),
+            Kind::Sliding => (sources::SLIDING_WINDOW, sources::LEASE_OF_LOG),
             Kind::Counter => (sources::SLIDING_COUNTER, sources::LEASE_OF_COUNTER),
             Kind::Fixed => (sources::FIXED_WINDOW, sources::LEASE_OF_FIXED),
             Kind::Bucket(..) => (sources::TOKEN_BUCKET, sources::LEASE_OF_BUCKET),

@@ -1,19 +1,19 @@
 -- general(log, ARGV, now, returned, grant) -> the reply
 --
--- The general way of a weighted window, which decides every call.
+-- The general way of a log, which decides every call.
 --
--- log, ARGV, reply   as in `weighted_window.lua`
+-- log, ARGV, reply   as in `log.lua`
 -- now                microsecond of the decision
 -- returned, grant    of an exchange of leases: the lease that is given back; and grant(free) -> units, ends: the
 --                    units to take of those that are free, and the end of their lease; nil to take none
 --
--- It needs the functions of `weighted_window_log.lua` and `weighted_window_general.lua`.
+-- It needs the functions of `state.lua` and `changes.lua`.
 
 local log, ARGV, now, returned, grant = ...
 local PEEK, TAKE, SETTLE, ADVANCE, PAUSE, TURNS = '0', '1', '2', '3', '4', '5'
-local COUNT_REJECTED, REPEATED, NAMED = '1', '2', '4'
+local PLAIN, COUNT_REJECTED, REPEATED, NAMED = '0', '1', '2', '4'
 local MOST_UNITS, MOST_ENTRIES, CROWDED, PARTS, MOST_ROUNDS = 99999999, 100000, 90000, 4096, 8
-local call, NOBODY, HEADER, AT_ONCE = redis.call, 90000000000, '-9007199254740992', 500
+local call, NOBODY, HEADER = redis.call, 90000000000, '-9007199254740992'
 local op, mode, cost, is_leased = ARGV[1], ARGV[3], tonumber(ARGV[2]), grant ~= nil
 
 -- Returns a reply without a verdict, after the number of its call.
@@ -104,7 +104,7 @@ local function find_turn(max_wait, max_line)
   end
   return state.now <= latest
 end
-local can_wait, turn = op == TAKE and ARGV[5] ~= '0', 0
+local can_wait, turn = op == TAKE and #mode == 1 and ARGV[5] ~= '0', 0
 if repeated then
   if line_end > state.arrival and at > state.arrival then
     turn = at - state.arrival
@@ -136,11 +136,21 @@ end
 -- full: microseconds until an entry can be added, if the log has as many as it may.
 local own, full = not repeated and (admitted or mode == COUNT_REJECTED) and cost or 0, nil
 local entries, is_joined, joined, its_id, units
+-- The header "@" suffices for one unit that no wait and no id names, up to a threshold.
+local is_single = op == TAKE and own == 1 and turn == 0 and mode ~= PLAIN and mode ~= NAMED and not is_leased
+  and (state.capacity or not state.birth)
+for i = 1, is_single and #state.tiers or 0 do
+  is_single = is_single and state.tiers[i].threshold <= MOST_SINGLE
+end
+local arguments = {}
+if op == TAKE and own > 0 and not is_single then
+  count_for_tiers(state, arguments)
+end
 local lowest = oldest_counted(state)
 if own > 0 then
   entries, units = entries_of(id, own), own
   local size = size_of_log(state)
-  if size >= CROWDED and mode ~= NAMED and not is_leased and state.now == state.arrival then
+  if size >= CROWDED and not is_single and mode ~= NAMED and not is_leased and state.now == state.arrival then
     -- It joins the newest entry, if both are in one part of the shortest period.
     is_joined = true
     local last, part = call('ZRANGE', log, -1, -1, 'WITHSCORES'), math.max(math.floor(state.shortest / PARTS), 1)
@@ -153,14 +163,15 @@ if own > 0 then
     end
     entries = entries_of(its_id, units)
   end
-  if not joined and size + #entries > MOST_ENTRIES then
+  if not joined and not is_single and size + #entries > MOST_ENTRIES then
     local first = call('ZRANGEBYSCORE', log, lowest + 1, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
     full, own, admitted = math.max(first + state.longest - state.now, 1), 0, false
   end
 end
 
 state.virtual = op == PEEK and own or 0
-if op ~= PEEK and own > 0 then
+local its_own = id
+if op == TAKE and own > 0 then
   local function is_taken()
     for _, it in ipairs(state.card > 0 and entries or {}) do
       if call('ZSCORE', log, it) then
@@ -169,7 +180,6 @@ if op ~= PEEK and own > 0 then
     end
   end
   -- The entries of another call are at most 44.
-  local follows = id
   while is_taken() do
     if is_joined then
       its_id = NOBODY + (its_id + 176) % 1999999000
@@ -178,14 +188,17 @@ if op ~= PEEK and own > 0 then
     end
     entries = entries_of(is_joined and its_id or id, units)
   end
-  local arguments = {}
+end
+if is_single then
+  record_unit(state, entries[1])
+elseif op == TAKE and own > 0 then
   push(arguments, state.now, entries)
   if not state.birth then
     state.birth = state.now
     push(arguments, -state.birth, { 'g' })
   end
   if name then
-    push(arguments, -1024 * state.now, { name, id ~= follows and named_entry(ARGV[4], id) or nil })
+    push(arguments, -1024 * state.now, { name, id ~= its_own and named_entry(ARGV[4], id) or nil })
   end
   if turn > 0 then
     state.last_turn = state.now
@@ -212,9 +225,11 @@ if op ~= PEEK and own > 0 then
   end
   write(state, arguments)
   expire(state, state.now)
-elseif op ~= PEEK and (state.is_new or state.has_moved) and state.card > 0 then
-  -- A new tier counts from its first call on, even if that is refused.
-  local arguments = {}
+elseif op == TAKE and state.capacity then
+  -- A policy of a larger threshold counts from its first call on, even if that is refused.
+  keep_units(state)
+elseif op == TAKE and (state.is_new or state.has_moved) and state.card > 0 then
+  -- So does a new tier.
   for _, tier in ipairs(state.tiers) do
     push_tier(state, arguments, tier.period)
   end
@@ -266,4 +281,5 @@ if not has_turn then
 end
 
 local verdict, entry = admitted and ARGV[4] + 0 or -ARGV[4], is_joined and -id or id
-return { verdict, tier - 1, remaining, wait, reset, more, at, state.birth or 0, entry }
+local birth = not state.capacity and state.birth or 0
+return { verdict, tier - 1, remaining, wait, reset, more, at, birth, entry }

@@ -1,8 +1,8 @@
 -- straight(log, ARGV, now) -> the reply, or nil
---   log, ARGV, reply   as in `weighted_window.lua`
+--   log, ARGV, reply   as in `log.lua`
 --   now                microsecond of the decision
 --
--- The straight way of a weighted window, and the functions that its general way needs as well.
+-- The straight way of a log with entries, and the functions that its general way needs as well.
 
 local call, MOST_UNITS, CROWDED = redis.call, 99999999, 90000
 
@@ -26,7 +26,8 @@ end
 -- returns nil.
 -- Numbers are slow to format as arguments of a command, strings of integers are not.
 local function straight(log, ARGV, now)
-  if ARGV[1] ~= '1' or ARGV[3] ~= '0' or ARGV[6] ~= '1' or #ARGV > 8 then
+  local is_plain = ARGV[3] == '0' or #ARGV[3] > 1
+  if ARGV[1] ~= '1' or not is_plain or ARGV[6] ~= '1' or #ARGV > 8 then
     return
   end
   local cost, period, length, threshold = tonumber(ARGV[2]), ARGV[7], ARGV[7] + 0, ARGV[8] + 0
@@ -55,7 +56,7 @@ local function straight(log, ARGV, now)
       local next = oldest == 7 and first[10]
       wait = next and excess <= units_of(first[9]) and next + length - now
     end
-    if not wait or cost > threshold or ARGV[5] ~= '0' then
+    if not wait or cost > threshold or (ARGV[5] ~= '0' and ARGV[3] == '0') then
       return
     end
     local newest = call('ZRANGE', log, '-1', '-1', 'WITHSCORES')[2]

@@ -10,13 +10,11 @@ pub(super) const FIRST_BYTES: usize = 8 * (size_of::<NamedCharge>() + 1) + 32;
 /// A charge with a request id.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
-pub(super) struct NamedCharge {
+pub(crate) struct NamedCharge {
     pub(super) id: u64,
     pub(super) stamp: Timestamp,
-    /// The entry of the charge, in a log that has entries.
+    /// The entry of the charge.
     pub(super) entry: u32,
-    /// `true` once the call is settled above 0 units.
-    pub(super) is_settled: bool,
 }
 
 /// The latest charge of each id. Those that have left the log stay until their room is needed.
@@ -92,7 +90,7 @@ mod tests {
     use super::*;
 
     fn charge(id: u64, second: u64) -> NamedCharge {
-        NamedCharge { id, stamp: Timestamp::new(second), entry: 0, is_settled: false }
+        NamedCharge { id, stamp: Timestamp::new(second), entry: 0 }
     }
 
     #[test]

@@ -10,7 +10,7 @@ fn request(policy: &Policy, cost: u32, max_wait: u64) -> Request<'_> {
     Request { max_wait, max_line: 500, ..Request::new(policy, Op::Take, cost) }
 }
 
-fn decide(log: &mut WeightedLog, now: u64, request: Request<'_>) -> Outcome {
+fn decide(log: &mut Log, now: u64, request: Request<'_>) -> Outcome {
     let now = Timestamp::new(now);
     let (before, growth) = (log.heap_bytes(), log.growth(now, request));
     let outcome = log.decide(now, request);
@@ -74,14 +74,14 @@ impl Charges {
 #[test]
 fn no_window_is_exceeded_and_turns_follow_the_order_of_arrival() {
     let seconds = |n| Duration::from_secs(n);
-    let one = Policy::sliding_window("p", seconds(1), 7).weighted();
-    let two = Policy::sliding_window("p", seconds(1), 5).tier(seconds(10), 20).weighted();
+    let one = Policy::sliding_window("p", seconds(1), 7);
+    let two = Policy::sliding_window("p", seconds(1), 5).tier(seconds(10), 20);
     let (mut waited, mut refused, mut moved) = (0, 0, 0);
     for (policy, leaves) in [(one, false), (two, false), (one, true), (two, true)] {
         let mut rng = fastrand::Rng::with_seed(u64::from(leaves));
         let tiers = policy.tiers().iter().map(|it| (it.micros().get(), it.threshold().into()));
         let mut charges = Charges { tiers: tiers.collect(), all: Vec::new(), last_turn: 0 };
-        let mut log = WeightedLog::default();
+        let mut log = Log::default();
         let mut now = SECOND;
         for _ in 0..6_000 {
             now += if rng.u8(..3) == 0 { 0 } else { rng.u64(..SECOND / 2) };
@@ -137,8 +137,8 @@ fn no_window_is_exceeded_and_turns_follow_the_order_of_arrival() {
 
 #[test]
 fn a_call_that_does_not_wait_is_refused_while_others_do() {
-    let policy = Policy::sliding_window("p", Duration::from_secs(1), 10).weighted();
-    let mut log = WeightedLog::default();
+    let policy = Policy::sliding_window("p", Duration::from_secs(1), 10);
+    let mut log = Log::default();
     assert!(decide(&mut log, 0, request(&policy, 8, 0)).admitted);
     let waiting = decide(&mut log, SECOND / 2, request(&policy, 5, SECOND));
     assert_eq!((waiting.admitted, waiting.turn().get()), (true, SECOND / 2));
@@ -155,8 +155,8 @@ fn a_call_that_does_not_wait_is_refused_while_others_do() {
 
 #[test]
 fn a_line_has_no_more_turns_than_it_may() {
-    let policy = Policy::sliding_window("p", Duration::from_secs(1), 1).weighted();
-    let mut log = WeightedLog::default();
+    let policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
+    let mut log = Log::default();
     let request = |max_line| Request { max_line, ..request(&policy, 1, 100 * SECOND) };
     for turn in 0..=3 {
         assert_eq!(decide(&mut log, 0, request(3)).turn().get(), turn * SECOND);
@@ -168,11 +168,11 @@ fn a_line_has_no_more_turns_than_it_may() {
 
 #[test]
 fn the_line_is_as_long_as_its_last_turn() {
-    let policy = Policy::sliding_window("p", Duration::from_secs(1), 1).weighted();
-    let mut log = WeightedLog::default();
+    let policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
+    let mut log = Log::default();
     let marks: Vec<_> =
         (0..4).map(|_| decide(&mut log, 0, request(&policy, 1, 9 * SECOND)).mark).collect();
-    let next = |log: &mut WeightedLog| decide(log, 1, request(&policy, 1, 0)).wait.get() + 1;
+    let next = |log: &mut Log| decide(log, 1, request(&policy, 1, 0)).wait.get() + 1;
     assert_eq!(next(&mut log), 4 * SECOND);
     // A place that is left in the middle shortens no line.
     log.settle(Timestamp::new(1), place(&policy, 1, marks[2]).leave());
@@ -190,8 +190,8 @@ fn the_line_is_as_long_as_its_last_turn() {
 
 #[test]
 fn debt_counts_from_now_on_also_while_others_wait() {
-    let policy = Policy::sliding_window("p", Duration::from_secs(1), 2).weighted();
-    let mut log = WeightedLog::default();
+    let policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
+    let mut log = Log::default();
     let first = decide(&mut log, 0, request(&policy, 1, 0)).mark;
     let waiting = decide(&mut log, SECOND / 2, request(&policy, 2, SECOND));
     assert_eq!(waiting.turn().get(), SECOND / 2);
@@ -204,8 +204,8 @@ fn debt_counts_from_now_on_also_while_others_wait() {
 
 #[test]
 fn a_repeated_call_has_the_turn_of_its_charge() {
-    let policy = Policy::sliding_window("p", Duration::from_secs(1), 1).weighted();
-    let mut log = WeightedLog::default();
+    let policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
+    let mut log = Log::default();
     decide(&mut log, 0, request(&policy, 1, 0));
     let named = |max_wait| Request { id: Some(7), ..request(&policy, 1, max_wait) };
     let first = decide(&mut log, 0, named(SECOND));

@@ -1,10 +1,7 @@
--- What changes a log beside the decision of a call, by the functions of `weighted_window_log.lua`. An operation takes
+-- What changes a log beside the decision of a call, by the functions of `state.lua`. An operation takes
 -- the state that `open` has returned and the script's ARGV, and returns the reply without the number of its call.
 
 local call, NAMED, JOINED = redis.call, '4', '5'
-
--- Entries that are read, and that are changed, in less than a millisecond.
-local LOOKED_AT, AT_ONCE = 4096, 500
 
 -- Settles a call: replaces its units.
 local function settle(state, ARGV)
@@ -13,12 +10,15 @@ local function settle(state, ARGV)
   local keep = birth and state.keep or tonumber(ARGV[9])
   state.keep = keep
   local from, id, at, to = cost, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-  local is_own = birth == tonumber(ARGV[7])
+  local before, last = entries_of(id, from)
+  local is_own, is_single = birth == tonumber(ARGV[7]), ARGV[7] == '0'
+  local is_named = (is_own or is_single) and birth and mode ~= JOINED
+  local stamp = is_named and tonumber(call('ZSCORE', log, last) or nil)
+  -- A charge under the header "@" is known by its id alone.
+  is_own = is_own or is_single and stamp
   if from == to or not is_own and (to < from or now < tonumber(ARGV[8])) then
     return {}
   end
-  local before, last = entries_of(id, from)
-  local stamp = is_own and mode ~= JOINED and tonumber(call('ZSCORE', log, last) or nil)
   if not stamp and (to < from or is_own and mode ~= JOINED and at + keep > now) then
     -- A charge that is gone although it is young was settled before.
     return {}
@@ -28,13 +28,17 @@ local function settle(state, ARGV)
     local period = ARGV[9]
     birth, count[period], cut[period], others = now, 0, now - period, { period }
   end
-  local arguments, more = { -birth, 'g' }, to - from
+  local arguments, more = {}, to - from
   if more > 0 then
+    count_for_tiers(state, arguments)
     local added, one = entries_of(id + 1, more)
     if not stamp and call('ZSCORE', log, one) then
       return {}
     end
     push(arguments, now, added)
+  end
+  if not state.capacity then
+    push(arguments, -birth, { 'g' })
   end
   if stamp then
     call('ZREM', log, unpack(before))
@@ -55,7 +59,9 @@ local function settle(state, ARGV)
       push_tier(state, arguments, period)
     end
   end
-  call('ZADD', log, unpack(arguments))
+  if #arguments > 0 then
+    write(state, arguments)
+  end
   if more > 0 then
     expire(state, now)
   end
@@ -73,7 +79,8 @@ local function advance(state, ARGV)
     local has_come = state.birth == tonumber(promised_by) and at - state.now <= 0
     return has_come and { tonumber(at), 0 } or {}
   end
-  local is_first = stamp > state.now
+  -- Under the header "@" nobody waits: a unit of the future is from before the clock has stepped back.
+  local is_first = stamp > state.now and not state.capacity
   if is_first then
     read(state, state.now + 1, '(' .. string.format('%.0f', stamp), 2, function(_, _, entry)
       is_first = is_lease(entry)
@@ -142,6 +149,7 @@ local function pause(state, ARGV)
   if ends <= state.pause then
     return { state.pause }
   end
+  count_for_tiers(state, arguments)
   local later, moved = 0, {}
   read(state, state.arrival + 1, state.last_turn, 2, function(_, _, entry)
     later = is_lease(entry) and 0 or math.max(ends - call('ZSCORE', state.log, entry), 0)
@@ -209,10 +217,11 @@ local function gather(state)
   end
   if call('ZCOUNT', state.log, state.now + 1, '+inf') > AT_ONCE then
     call('UNLINK', state.log)
-    state.birth, state.card, state.headers = nil, 0, 0
+    state.birth, state.capacity, state.card, state.headers = nil, nil, 0, 0
     state.count, state.cut, state.others, state.dropped = {}, {}, {}, {}
   else
     local arguments, ahead = {}, '(' .. string.format('%.0f', -1024 * state.now)
+    count_for_tiers(state, arguments)
     push(arguments, state.now, call('ZRANGEBYSCORE', state.log, state.now + 1, '+inf'))
     push(arguments, -1024 * state.now, call('ZRANGEBYSCORE', state.log, '-inf', ahead))
     for i = #state.others, 1, -1 do

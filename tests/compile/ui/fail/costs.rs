@@ -7,26 +7,9 @@ use ratelimit_runtime::{Policy, RateLimitError, rate_limit};
 type Done = Result<(), RateLimitError>;
 
 const MINUTE: Duration = Duration::from_secs(60);
-const UNITS: Policy = Policy::sliding_window("units", MINUTE, 5);
-static CALLS: Policy = Policy::sliding_window("calls", MINUTE, 5).weighted();
+static CALLS: Policy = Policy::sliding_window("calls", MINUTE, 5);
 const PENALTY: Policy = CALLS.count_rejected();
 const IN_FLIGHT: Policy = Policy::concurrency_limit("in-flight", 5);
-
-#[rate_limit(policy = UNITS, cost = 2)]
-async fn several_units() -> Done {
-    Ok(())
-}
-
-#[rate_limit(cost = pages, policy = UNITS)]
-async fn units_of_the_call(pages: u32) -> Done {
-    let _ = pages;
-    Ok(())
-}
-
-#[rate_limit(policy = UNITS, max_wait = "1s")]
-async fn waits() -> Done {
-    Ok(())
-}
 
 #[rate_limit(policy = CALLS, cost = 0)]
 async fn nothing() -> Done {

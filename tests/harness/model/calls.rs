@@ -1,6 +1,10 @@
-//! The weighted log of a sliding window.
+//! The log of a sliding window once a call has taken more than one unit, has waited or has an id.
 
-use super::{By, Charge, Rules, log::AT_ONCE, numbers::soonest};
+use super::{
+    By, Charge, Rules,
+    numbers::soonest,
+    units::{AT_ONCE, Units},
+};
 
 /// The most units of one entry on Redis.
 const ENTRY: u64 = 99_999_999;
@@ -13,7 +17,7 @@ const OTHERS: usize = 8;
 
 /// The recorded calls, oldest first.
 #[derive(Clone, Debug)]
-pub(super) struct Weighted {
+pub(super) struct Calls {
     generation: u64,
     by: By,
     charges: Vec<Recorded>,
@@ -28,6 +32,20 @@ pub(super) struct Weighted {
     line: (u64, u64),
     /// The end of the pause; 0 without one.
     pause: u64,
+}
+
+/// The periods that a log counts for a call.
+pub(super) fn own_periods(rules: &Rules, by: By) -> Vec<u64> {
+    let periods: Vec<_> = rules.tiers.iter().map(|tier| tier.period).collect();
+    let written: Vec<_> = rules.written.iter().map(|tier| tier.period).collect();
+    match by {
+        // The embedded store keeps the longest period of a policy.
+        By::Number => {
+            let longest = |all: &[u64]| all.iter().max().copied();
+            longest(&periods).into_iter().chain(longest(&written)).collect()
+        }
+        By::Instant => periods.into_iter().chain(written).collect(),
+    }
 }
 
 /// The units of one charge, or what one takes beyond it.
@@ -53,11 +71,27 @@ impl Recorded {
     }
 }
 
-impl Weighted {
+impl Calls {
     pub(super) fn new(generation: u64, by: By) -> Self {
         let (charges, names) = (Vec::new(), Vec::new());
         let (cuts, own) = (Vec::new(), Vec::new());
         Self { generation, by, charges, names, cuts, own, line: (0, 0), pause: 0 }
+    }
+
+    /// Makes calls of units, for a call that comes at `now` and is decided for `at`.
+    pub(super) fn of_units(units: Units, own: Vec<u64>, now: u64, at: u64) -> Self {
+        let mut log = Self::new(units.generation, units.by());
+        let recorded =
+            |it: Charge| Recorded { charge: Some(it), at: it.at, units: 1, role: Role::Charge };
+        log.charges = units.charges.into_iter().map(recorded).collect();
+        log.own = own;
+        for period in log.own.iter().copied().chain((units.period > 0).then_some(units.period)) {
+            if !log.cuts.iter().any(|(cut, _)| *cut == period) {
+                let used = if log.own.contains(&period) { at } else { now };
+                log.cuts.push((period, used.saturating_sub(period)));
+            }
+        }
+        log
     }
 
     /// Brings the log to `at`, for a call that comes now. Returns `true` if that is kept although the call is
@@ -72,16 +106,7 @@ impl Weighted {
 
     /// Counts for a policy as of `at`. Nothing is dropped.
     fn keep_for(&mut self, rules: &Rules, now: u64, at: u64) -> bool {
-        let periods: Vec<_> = rules.tiers.iter().map(|tier| tier.period).collect();
-        let written: Vec<_> = rules.written.iter().map(|tier| tier.period).collect();
-        self.own = match self.by {
-            // The embedded store keeps the longest period of a policy.
-            By::Number => {
-                let longest = |all: &[u64]| all.iter().max().copied();
-                longest(&periods).into_iter().chain(longest(&written)).collect()
-            }
-            By::Instant => periods.into_iter().chain(written).collect(),
-        };
+        self.own = own_periods(rules, self.by);
         // Nothing is written for a caller without a state.
         let is_written = !self.cuts.is_empty();
         let own = &self.own;
@@ -125,7 +150,7 @@ impl Weighted {
             let mut entries = 0;
             for it in self.charges.iter().filter(|it| it.at <= oldest) {
                 entries += it.entries();
-                if entries >= AT_ONCE {
+                if entries >= AT_ONCE as u64 {
                     oldest = it.at;
                     break;
                 }
@@ -162,7 +187,9 @@ impl Weighted {
 
     /// Records the first units, which exceed a charge of a log that has expired.
     pub(super) fn start_with(&mut self, period: u64, now: u64, units: u64) {
-        self.cuts.push((period, now.saturating_sub(period)));
+        if self.cuts.is_empty() {
+            self.cuts.push((period, now.saturating_sub(period)));
+        }
         self.push(None, now, units, Role::Excess);
     }
 
@@ -171,21 +198,21 @@ impl Weighted {
         self.charges.sort_by_key(|it| it.at);
     }
 
-    /// Moves charges of the future to now, or, if they are many, clears the log.
+    /// Returns `true` if calls are more than a period in the future.
+    pub(super) fn is_ahead(&self, rules: &Rules, at: u64) -> bool {
+        self.charges.iter().any(|it| it.at > at + rules.shortest())
+    }
+
+    /// Moves charges of the future to now. Returns `false`, if they are so many that the log is cleared instead.
     pub(super) fn mend(&mut self, rules: &Rules, now: u64, at: &mut u64) -> bool {
-        if self.charges.iter().all(|it| it.at <= *at + rules.shortest()) {
-            return false;
-        }
         if *at > now {
             self.forget_line();
             self.see(rules, now, now);
             *at = now;
         }
         let ahead = self.charges.iter().filter(|it| it.at > now).map(Recorded::entries);
-        if ahead.sum::<u64>() > AT_ONCE {
-            let own = self.own.iter().map(|period| (*period, now.saturating_sub(*period)));
-            let cuts = own.collect();
-            *self = Self { cuts, own: self.own.clone(), ..Self::new(now, self.by) };
+        if ahead.sum::<u64>() > AT_ONCE as u64 {
+            return false;
         }
         for it in &mut self.charges {
             it.at = it.at.min(now);
@@ -197,9 +224,23 @@ impl Weighted {
         true
     }
 
+    fn mend_or_clear(&mut self, rules: &Rules, now: u64, at: &mut u64) -> bool {
+        if !self.mend(rules, now, at) {
+            let own = self.own.iter().map(|period| (*period, now.saturating_sub(*period)));
+            let cuts = own.collect();
+            *self = Self { cuts, own: self.own.clone(), ..Self::new(now, self.by) };
+        }
+        true
+    }
+
     pub(super) fn settle(&mut self, charge: Charge, to: u32, now: u64) {
         let (from, to) = (u64::from(charge.cost), u64::from(to));
-        let is_own = charge.life == self.generation;
+        // Redis finds a single unit by its id alone.
+        let is_own = if charge.is_single && self.by == By::Instant {
+            self.position(charge).is_some()
+        } else {
+            charge.life == self.generation
+        };
         if !is_own && (to <= from || now < charge.ends) {
             return;
         }
@@ -240,7 +281,7 @@ impl Weighted {
     }
 }
 
-impl Weighted {
+impl Calls {
     /// The last turn that lies ahead, or now, also if the clock has stepped back.
     pub(super) fn line_end(&self, rules: &Rules, now: u64) -> u64 {
         let (turn, promised) = self.line;
@@ -268,7 +309,7 @@ impl Weighted {
         if end == now {
             self.forget_line();
         }
-        let is_mended = self.mend(rules, now, &mut end);
+        let is_mended = self.is_ahead(rules, end) && self.mend_or_clear(rules, now, &mut end);
         if ends <= self.pause {
             *self = if is_mended { self.clone() } else { before };
             return;
@@ -322,7 +363,7 @@ impl Weighted {
     pub(super) fn advance(&mut self, charge: &mut Charge, rules: &Rules, now: u64) -> bool {
         let Some(position) = self.position(*charge) else {
             // It has left the log long after its turn.
-            return charge.at <= now && charge.life == self.generation;
+            return charge.at <= now && charge.life == self.generation && !charge.is_single;
         };
         let at = self.charges[position].at;
         let is_before = |other: usize, it: u64| match self.by {

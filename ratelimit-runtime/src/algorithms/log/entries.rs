@@ -1,4 +1,4 @@
-//! The entries of a weighted log, with running sums: a decision reads a few of them.
+//! The entries of a log, one for each call, with running sums: a decision reads a few of them.
 
 mod straight;
 mod turns;
@@ -8,13 +8,14 @@ use std::collections::VecDeque;
 use ratelimit_core::rules::MAX_ENTRIES;
 use smallvec::SmallVec;
 
-use super::super::{
-    packed::Generation,
+use super::{
     request_ids::{self, NamedCharge, RequestIds},
+    units::Timestamps,
 };
 use crate::{
+    algorithms::packed::Generation,
     policy::Policy,
-    request::{Charged, EntryMark, Request},
+    request::{Charged, EntryMark, Mark, Request},
     time::{Micros, Timestamp},
 };
 
@@ -31,17 +32,20 @@ const NOBODY: u32 = 0;
 /// The entries for which the first of them allocates.
 const FIRST_ENTRIES: usize = 2;
 
+/// The kept periods that a log starts with at most: those of the call, and the longest one before it.
+const MOST_KEPT_AT_FIRST: usize = 3;
+
 /// The maximum number of kept periods of other policies. Those that decided longest ago are dropped
 /// first.
 const MAX_OTHERS: usize = 8;
 
 /// The entries in ascending order of their stamps, oldest first.
 #[cfg_attr(test, derive(Clone, Debug, PartialEq))]
-pub(super) struct CallEntries {
+pub(crate) struct CallEntries {
     generation: Generation,
     /// The id of the last charge.
     last: u32,
-    entries: VecDeque<WeightedEntry>,
+    entries: VecDeque<CallEntry>,
     /// The charges with a request id.
     named: RequestIds,
     /// The longest period of each policy that decides.
@@ -55,7 +59,7 @@ pub(super) struct CallEntries {
 /// The units of one call, or of several that have joined.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
-struct WeightedEntry {
+struct CallEntry {
     stamp: Timestamp,
     /// The sum of the units up to this one, counted from any start.
     sum: u64,
@@ -84,10 +88,35 @@ fn periods(request: Request<'_>) -> [Micros; 2] {
 }
 
 impl CallEntries {
-    pub(super) fn new(generation: Generation) -> Self {
-        let entries = VecDeque::with_capacity(FIRST_ENTRIES);
-        let (named, kept, last_turn, pause) = Default::default();
+    /// Returns the entries of a log that has had units alone. No call of one has an id: units of one instant are
+    /// alike.
+    pub(super) fn of_units(stamps: &Timestamps) -> Self {
+        let mut entries = VecDeque::with_capacity(Self::room_for(stamps.ring().len()));
+        let stamps_in_order = stamps.ring().parts().into_iter().flatten();
+        entries.extend((1..).zip(stamps_in_order).map(|(sum, stamp)| CallEntry {
+            stamp: *stamp,
+            sum,
+            units: 1,
+            id: NOBODY,
+        }));
+        let (generation, (named, kept, last_turn, pause)) =
+            (stamps.generation(), Default::default());
         Self { generation, last: 0, entries, named, kept, last_turn, pause }
+    }
+
+    /// Returns the number of entries for which units that become entries, and the call that makes them, allocate.
+    fn room_for(units: usize) -> usize {
+        (units + 1).max(FIRST_ENTRIES)
+    }
+
+    /// Returns the bytes of a log, at most, of which so many units become entries for a call.
+    pub(super) fn bytes_of_units(units: usize, request: Request<'_>) -> usize {
+        let names = if request.id.is_some() { request_ids::FIRST_BYTES } else { 0 };
+        Self::bytes(Self::room_for(units), MOST_KEPT_AT_FIRST) + names
+    }
+
+    pub(super) fn generation(&self) -> Generation {
+        self.generation
     }
 
     pub(super) fn newest(&self) -> Option<Timestamp> {
@@ -115,7 +144,7 @@ impl CallEntries {
     /// Returns the number of entries that have left a window of this length.
     #[inline]
     fn expired(&self, period: Micros, now: Timestamp) -> usize {
-        let has_left = |entry: &WeightedEntry| entry.stamp + period <= now;
+        let has_left = |entry: &CallEntry| entry.stamp + period <= now;
         // Mostly none has left since the last call, or one.
         match (self.entries.front(), self.entries.get(1)) {
             (Some(oldest), _) if !has_left(oldest) => 0,
@@ -149,6 +178,10 @@ impl CallEntries {
     /// Returns the number of entries that no policy counts any more once this one has decided.
     fn surplus(&self, now: Timestamp, request: Request<'_>) -> usize {
         let own = periods(request);
+        // Units have just become entries: others may count them.
+        if self.kept.is_empty() {
+            return 0;
+        }
         // Mostly one policy decides.
         if own[0] == own[1] && self.kept.iter().all(|it| it.period == own[0]) {
             return self.expired(own[0], now);
@@ -194,8 +227,15 @@ impl CallEntries {
         self.forget_line(now);
     }
 
+    /// Keeps what a policy of this period counts, if there is nothing that another one counts.
+    pub(super) fn keep_at_least(&mut self, now: Timestamp, period: Micros) {
+        if self.kept.is_empty() && self.entries.is_empty() {
+            self.keep([period; 2], now, now);
+        }
+    }
+
     /// Keeps what policies of these periods count.
-    fn keep(&mut self, own: [Micros; 2], at: Timestamp, now: Timestamp) {
+    pub(super) fn keep(&mut self, own: [Micros; 2], at: Timestamp, now: Timestamp) {
         // Mostly one policy decides.
         if let [kept] = &mut self.kept[..]
             && own == [kept.period; 2]
@@ -244,7 +284,7 @@ impl CallEntries {
         }
         if let Some(name) = request.id {
             let oldest = self.entries.front().map(|entry| entry.stamp);
-            let charge = NamedCharge { id: name, stamp: at, entry: id, is_settled: false };
+            let charge = NamedCharge { id: name, stamp: at, entry: id };
             self.named.remember(charge, oldest);
         }
         self.charged(id, is_crowded)
@@ -258,7 +298,7 @@ impl CallEntries {
         let more = u64::from(units);
         if self.newest().is_none_or(|newest| newest <= stamp) {
             let sum = self.entries.back().map_or(0, |entry| entry.sum) + more;
-            self.entries.push_back(WeightedEntry { stamp, sum, units, id });
+            self.entries.push_back(CallEntry { stamp, sum, units, id });
             return;
         }
         // Others wait for their turns.
@@ -267,7 +307,7 @@ impl CallEntries {
         for later in self.entries.range_mut(at..) {
             later.sum += more;
         }
-        self.entries.insert(at, WeightedEntry { stamp, sum, units, id });
+        self.entries.insert(at, CallEntry { stamp, sum, units, id });
     }
 
     /// Returns the charge with this request id.
@@ -292,12 +332,18 @@ impl CallEntries {
         self.generation.number() == entry.birth()
     }
 
-    /// Returns the position of a charge that is not settled yet.
-    pub(super) fn position(&self, at: Timestamp, entry: EntryMark) -> Option<usize> {
+    /// Returns the position of a charge of this log that is not settled yet.
+    pub(super) fn position(&self, mark: Mark) -> Option<usize> {
+        let Mark { at, charged } = mark;
         let first = self.entries.partition_point(|it| it.stamp < at);
-        let mut charged = self.entries.range(first..).take_while(|it| it.stamp == at);
-        let is_it = |it: &WeightedEntry| u64::from(it.id) == entry.id();
-        let found = charged.position(is_it);
+        let of_then = || self.entries.range(first..).take_while(|it| it.stamp == at);
+        let Charged::Entry(entry) = charged else {
+            // It was made while the log had units alone.
+            let is_unit = |it: &CallEntry| it.id == NOBODY && it.units == 1;
+            return of_then().position(is_unit).map(|index| first + index);
+        };
+        let is_it = |it: &CallEntry| u64::from(it.id) == entry.id();
+        let found = of_then().position(is_it);
         // A pause has moved it since.
         let moved = || self.was_paused().then(|| self.entries.range(first..).position(is_it));
         found
@@ -327,9 +373,14 @@ impl CallEntries {
         &mut self,
         now: Timestamp,
         charge: Option<usize>,
-        entry: EntryMark,
+        charged: Charged,
         units: u32,
     ) {
+        let Charged::Entry(entry) = charged else {
+            // A unit without an id, which its decision settles once.
+            self.insert(now, units, NOBODY);
+            return;
+        };
         let excess = entry.id() + 1;
         match charge {
             Some(at) => self.entries[at].id = NOBODY,
@@ -352,17 +403,9 @@ impl CallEntries {
         self.entries.len() < self.entries.capacity()
     }
 
-    /// Returns the bytes that the first call of a log takes.
-    pub(super) fn first_bytes(request: Request<'_>) -> usize {
-        let names = if request.id.is_some() { request_ids::FIRST_BYTES } else { 0 };
-        let [period, written] = periods(request);
-        let kept = if period == written { 0 } else { 2 };
-        Self::bytes(FIRST_ENTRIES, kept) + names
-    }
-
     /// Returns the memory of entries with room for this much, without that of request ids.
     fn bytes(entries: usize, kept: usize) -> usize {
-        size_of::<Self>() + entries * size_of::<WeightedEntry>() + kept * size_of::<KeptPeriod>()
+        size_of::<Self>() + entries * size_of::<CallEntry>() + kept * size_of::<KeptPeriod>()
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
@@ -380,7 +423,7 @@ impl CallEntries {
     /// Returns the bytes by which the heap grows if one more entry is added.
     pub(super) fn growth_of_one(&self) -> usize {
         let more = if self.has_spare() { 0 } else { self.entries.len().max(FIRST_ENTRIES) };
-        more * size_of::<WeightedEntry>()
+        more * size_of::<CallEntry>()
     }
 
     /// Returns the bytes by which the heap grows at most if the policies of a call are kept.

@@ -1,3 +1,5 @@
+mod units;
+
 use std::time::Duration;
 
 use super::*;
@@ -8,9 +10,9 @@ use crate::{
 
 const SECOND: u64 = 1_000_000;
 const MINUTE: Duration = Duration::from_secs(60);
-const TOKENS: Policy = Policy::sliding_window("tokens", MINUTE, 1_000_000).weighted();
+const TOKENS: Policy = Policy::sliding_window("tokens", MINUTE, 1_000_000);
 
-fn take(log: &mut WeightedLog, policy: &Policy, now: u64, cost: u32) -> Outcome {
+fn take(log: &mut Log, policy: &Policy, now: u64, cost: u32) -> Outcome {
     let request = Request::new(policy, Op::Take, cost);
     let now = Timestamp::new(now);
     let (before, growth) = (log.heap_bytes(), log.growth(now, request));
@@ -19,19 +21,19 @@ fn take(log: &mut WeightedLog, policy: &Policy, now: u64, cost: u32) -> Outcome 
     outcome
 }
 
-fn settle(log: &mut WeightedLog, now: u64, mark: Mark, from: u32, to: u32) {
+fn settle(log: &mut Log, now: u64, mark: Mark, from: u32, to: u32) {
     log.settle(Timestamp::new(now), Settle::of_one_tier(&TOKENS, from, to, mark));
 }
 
 /// Returns the units that are left.
-fn left(log: &mut WeightedLog, now: u64) -> u32 {
+fn left(log: &mut Log, now: u64) -> u32 {
     let request = Request::new(&TOKENS, Op::Peek, 0);
     log.decide(Timestamp::new(now), request).remaining
 }
 
 #[test]
 fn a_call_is_one_entry_whatever_it_costs() {
-    let mut log = WeightedLog::default();
+    let mut log = Log::default();
     for second in 0..10 {
         let outcome = take(&mut log, &TOKENS, second * SECOND, 100_000);
         assert_eq!(outcome.remaining, 900_000 - 100_000 * u32::try_from(second).unwrap());
@@ -46,7 +48,7 @@ fn a_call_is_one_entry_whatever_it_costs() {
 
 #[test]
 fn a_call_is_settled_once_and_in_its_own_window() {
-    let mut log = WeightedLog::default();
+    let mut log = Log::default();
     let first = take(&mut log, &TOKENS, 0, 500_000).mark;
     let second = take(&mut log, &TOKENS, 30 * SECOND, 100_000).mark;
     settle(&mut log, 31 * SECOND, first, 500_000, 200_000);
@@ -69,7 +71,7 @@ fn a_call_is_settled_once_and_in_its_own_window() {
 
 #[test]
 fn what_exceeds_a_call_that_has_left_its_window_counts_once() {
-    let mut log = WeightedLog::default();
+    let mut log = Log::default();
     let early = take(&mut log, &TOKENS, 0, 100).mark;
     take(&mut log, &TOKENS, 61 * SECOND, 100);
     for _ in 0..2 {
@@ -80,9 +82,9 @@ fn what_exceeds_a_call_that_has_left_its_window_counts_once() {
 
 #[test]
 fn a_state_after_a_reset_owes_nothing_to_calls_before_it() {
-    let mut log = WeightedLog::default();
+    let mut log = Log::default();
     let mark = take(&mut log, &TOKENS, 0, 100).mark;
-    log = WeightedLog::default();
+    log = Log::default();
     take(&mut log, &TOKENS, SECOND, 100);
     for to in [0, 50, 200] {
         settle(&mut log, 2 * SECOND, mark, 100, to);
@@ -95,7 +97,7 @@ fn a_state_after_a_reset_owes_nothing_to_calls_before_it() {
 
 #[test]
 fn a_crowded_log_joins_calls_and_never_forgets_a_unit() {
-    let mut log = WeightedLog::default();
+    let mut log = Log::default();
     // 16 667 calls a second, of which 244 fall into one part of the minute.
     let calls = 300_000;
     let mut last = None;
@@ -125,7 +127,7 @@ fn a_crowded_log_joins_calls_and_never_forgets_a_unit() {
 #[test]
 fn a_full_log_refuses_until_the_oldest_entry_has_left() {
     let policy = TOKENS.tier(MINUTE * 60 * 24, 100_000_000);
-    let mut log = WeightedLog::default();
+    let mut log = Log::default();
     // Each call lies in a part of the minute of its own.
     let mut admitted = 0;
     let mut now = 0;
@@ -158,9 +160,9 @@ fn a_mark_keeps_all_of_its_numbers() {
 
 #[test]
 fn a_policy_that_is_used_again_within_its_period_misses_nothing() {
-    let hourly = Policy::sliding_window("tokens", MINUTE * 60, 100).weighted();
-    let minutely = Policy::sliding_window("tokens", MINUTE, 100).weighted();
-    let mut log = WeightedLog::default();
+    let hourly = Policy::sliding_window("tokens", MINUTE * 60, 100);
+    let minutely = Policy::sliding_window("tokens", MINUTE, 100);
+    let mut log = Log::default();
     take(&mut log, &hourly, 0, 10);
     for minute in 1..60 {
         assert!(take(&mut log, &minutely, minute * 60 * SECOND, 1).admitted);

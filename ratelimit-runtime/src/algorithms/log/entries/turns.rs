@@ -1,9 +1,9 @@
 //! The entries that lie ahead: the turns of waiting calls.
 
-use super::{CallEntries, WeightedEntry};
+use super::{CallEntries, CallEntry};
 use crate::{
     policy::Tier,
-    request::{EntryMark, Op, Place, Request, Standing},
+    request::{Charged, EntryMark, Mark, Op, Place, Request, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -64,7 +64,7 @@ impl CallEntries {
         self.keep_for(now.max(self.last_turn), now, request);
         let first = self.entries.partition_point(|entry| entry.stamp <= now);
         // Behind the last turn are the entries of a clock that has stepped back.
-        let is_turn = |entry: &&WeightedEntry| entry.stamp <= self.last_turn;
+        let is_turn = |entry: &&CallEntry| entry.stamp <= self.last_turn;
         let later =
             self.entries.get(first).filter(is_turn).map_or(Micros::ZERO, |it| ends - it.stamp);
         for entry in self.entries.range_mut(first..) {
@@ -79,7 +79,7 @@ impl CallEntries {
 
     /// Returns the stamp of a call's charge, unless it is gone or settled.
     pub(in super::super) fn stamp(&self, place: Place<'_>, entry: EntryMark) -> Option<Timestamp> {
-        let at = self.position(place.mark.at, entry).filter(|_| self.is_of(entry))?;
+        let at = self.position(place.mark).filter(|_| self.is_of(entry))?;
         Some(self.entries[at].stamp)
     }
 
@@ -92,7 +92,7 @@ impl CallEntries {
         entry: EntryMark,
     ) -> Option<Standing> {
         let at = self.stamp(place, entry)?;
-        let index = self.position(at, entry)?;
+        let index = self.position(Mark { at, charged: Charged::Entry(entry) })?;
         let is_first = index == 0 || self.entries[index - 1].stamp <= now;
         let earliest = if is_first { self.earliest(now, place, index) } else { None };
         let to = earliest.filter(|earliest| *earliest < at).unwrap_or(at);

@@ -1,4 +1,4 @@
-//! Units of a log that one policy decides alone, at its latest instant: most calls. By `WeightedLog::decide` a call of
+//! Units of a log that one policy decides alone, at its latest instant: most calls. By `Log::decide` a call of
 //! several units takes twice as many instructions (`--bench instructions`).
 
 use super::{CROWDED, CallEntries};

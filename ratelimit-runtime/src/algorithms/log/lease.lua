@@ -1,8 +1,8 @@
 -- exchange(ARGV, lease) -> the reply to a request for a lease
 --
--- ARGV, lease   as in `lease.lua`, of which it needs the functions, and `general` in `weighted_window_decide.lua`
+-- ARGV, lease   as in `lease.lua`, of which it needs the functions, and `general` in `general.lua`
 --
--- Leases of a weighted window. The entry of a lease counts as if all units were used at the lease's end: windows
+-- Leases of a sliding window. The entry of a lease counts as if all units were used at the lease's end: windows
 -- are then exact, however late they are used.
 
 local ARGV, lease = ...

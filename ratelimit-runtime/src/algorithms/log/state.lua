@@ -1,12 +1,15 @@
 -- The state of a log, and its functions. `open(log, ARGV, now)` returns the state, which most others take as their
--- first argument. They need `member`, `units_of` and `lasting` of `weighted_window_straight.lua`.
+-- first argument. They need `member`, `units_of` and `lasting` of `entries_straight.lua`.
 
 local call, SETTLE = redis.call, '2'
 local MOST_UNITS, CROWDED, NAMES, HEADER, MAX_OTHERS = 99999999, 90000, 22499999900, '-9007199254740992', 8
 
+-- The header "@" is a multiple of this and the units that the log keeps, at most so many.
+local CAPACITIES, MOST_SINGLE = 131072, 100000
+
 -- Reading this many entries takes less than a millisecond. A refusal that has read some keeps what
 -- they add up to.
-local LOOKED_AT, KEPT = 4096, 64
+local LOOKED_AT, KEPT, AT_ONCE = 4096, 64, 500
 
 -- The members of the header, by what they are in the state.
 local FIELDS = { g = 'birth', ['>'] = 'last_turn', ['<'] = 'promised', p = 'pause', l = 'lease_end' }
@@ -56,6 +59,7 @@ end
 --
 -- log, arrival, now         the key, the microsecond of the call, and that of its decision
 -- birth                     nil if there is no log
+-- capacity                  the units that a log with the header "@" keeps, nil with another one
 -- card, headers             the members of the log, and those of its header
 -- last_turn, promised, pause, lease_end
 --                           as in the header, 0 without one
@@ -77,7 +81,10 @@ local function open(log, ARGV, now)
   local header = call('ZRANGEBYSCORE', log, HEADER, '(0', 'WITHSCORES')
   for i = 1, #header, 2 do
     local kind, period, number = string.sub(header[i], 1, 1), string.sub(header[i], 2), -header[i + 1]
-    if kind == '#' then
+    if header[i] == '@' then
+      state.capacity = number % CAPACITIES
+      state.birth, state.keep = now, (number - state.capacity) / CAPACITIES * 1000
+    elseif kind == '#' then
       count[period] = number - 1
     elseif kind == '@' then
       cut[period] = number
@@ -101,6 +108,12 @@ local function open(log, ARGV, now)
   for period, since in pairs(cut) do
     if not is_own[period] then
       others[#others + 1] = period
+    end
+  end
+  if state.capacity then
+    for period in pairs(is_own) do
+      cut[period] = now - period
+      count[period] = call('ZCOUNT', log, cut[period] + 1, '+inf')
     end
   end
   if #others > 0 and op ~= SETTLE then
@@ -172,6 +185,54 @@ local function push_tier(state, arguments, period)
   push(arguments, -state.cut[period], { '@' .. period })
 end
 
+-- Makes a log with the header "@" one that counts for each tier, and for the longest period so far.
+local function count_for_tiers(state, arguments)
+  if not state.capacity then
+    return
+  end
+  local period = string.format('%.0f', state.keep)
+  if not state.cut[period] then
+    state.cut[period] = state.arrival - state.keep
+    state.count[period] = call('ZCOUNT', state.log, state.cut[period] + 1, '+inf')
+    state.others[#state.others + 1] = period
+    push_tier(state, arguments, period)
+  end
+  push(arguments, -state.birth, { 'g' })
+  state.dropped[#state.dropped + 1] = '@'
+  state.capacity = nil
+end
+
+-- Writes the header "@" of a log, if one of the tiers needs another.
+local function keep_units(state)
+  local keep, largest = math.ceil(state.keep / 1000), state.capacity or 0
+  for _, tier in ipairs(state.tiers) do
+    largest = math.max(largest, math.min(tier.threshold, MOST_SINGLE))
+  end
+  local score = string.format('-%.0f', keep * CAPACITIES + largest)
+  state.keep, state.capacity = keep * 1000, largest
+  if call('ZADD', state.log, 'CH', score, '@') > 0 then
+    expire(state, state.now)
+  end
+end
+
+-- Records one unit in a log with the header "@", or in one that has none.
+local function record_unit(state, entry)
+  keep_units(state)
+  if state.card > 0 and state.card <= AT_ONCE then
+    call('ZREMRANGEBYSCORE', state.log, 0, state.now - state.keep)
+  end
+  call('ZADD', state.log, state.now, entry)
+  -- Units beyond the largest threshold, the oldest ones, never decide.
+  local surplus = call('ZCARD', state.log) - 1 - state.capacity
+  if surplus > 0 then
+    call('ZREMRANGEBYRANK', state.log, 1, math.min(surplus, 1 + AT_ONCE))
+  end
+  for period in pairs(state.cut) do
+    state.count[period] = state.count[period] + 1
+  end
+  expire(state, state.now)
+end
+
 -- Reads entries from one microsecond up to another, few at first, until `see` returns true for the
 -- units of one, their number so far, and the entry. Returns the number of those that were read, and the
 -- last one.
@@ -238,7 +299,7 @@ local function count_tiers(state)
     state.cut[period] = to
     if state.card > 0 and since > to then
       state.count[period] = state.count[period] + sum(state, to + 1, since)
-    elseif state.card > 0 then
+    elseif state.card > 0 and since < to then
       state.has_moved = move_on(state, period, since, to) > KEPT or state.has_moved
     end
   end
@@ -259,6 +320,18 @@ local function until_free(state, tier, units)
   local excess = state.count[tier.period] + state.virtual + units - tier.threshold
   if excess <= 0 or units > tier.threshold then
     return 0
+  end
+  if state.capacity then
+    -- Each entry is a unit: the one that has to leave is known by its rank from the newest.
+    local rank = tier.threshold - units + 1
+    if state.virtual > 0 then
+      -- Units of the future, after a clock has stepped back, are newer than the call's own.
+      local ahead = call('ZCOUNT', state.log, state.now + 1, '+inf')
+      local is_own = rank > ahead and rank - state.virtual <= ahead
+      rank = is_own and 0 or rank > ahead and rank - state.virtual or rank
+    end
+    local stamp = rank > 0 and call('ZRANGE', state.log, -rank, -rank, 'WITHSCORES')[2] or state.now
+    return math.max(stamp + tier.length - state.now, 1)
   end
   local function see(it, seen)
     excess = excess - it

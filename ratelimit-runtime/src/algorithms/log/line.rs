@@ -1,4 +1,4 @@
-//! The line of a weighted log: calls that wait for their turns.
+//! The line of a log: calls that wait for their turns.
 //!
 //! While turns lie ahead, a call is decided as if it came at the last one. A call that may wait takes
 //! its units at the time at which it is admitted there.
@@ -6,19 +6,22 @@
 #[cfg(test)]
 mod tests;
 
-use super::{CallEntries, WeightedLog};
+use super::{CallEntries, Log};
 use crate::{
-    algorithms::packed::Generation,
     policy::Policy,
     request::{Charged, Op, Outcome, Place, Request, Standing},
     time::{Micros, Timestamp},
 };
 
-impl WeightedLog {
+impl Log {
+    fn entries(&self) -> Option<&CallEntries> {
+        if let Self::Entries(entries) = self { Some(entries) } else { None }
+    }
+
     /// Returns the last turn that was promised. It may have come.
     #[inline]
     pub(super) fn last_turn(&self) -> Timestamp {
-        self.0.as_ref().map_or(Timestamp::default(), |entries| entries.last_turn())
+        self.entries().map_or(Timestamp::default(), CallEntries::last_turn)
     }
 
     /// Decides a call that may wait, or comes while others do.
@@ -28,7 +31,9 @@ impl WeightedLog {
         if let Some(turn) = self.turn(end, now, request) {
             let mut outcome = self.decide_at(turn, now, request, true);
             outcome.more = turn - now;
-            if let Some(entries) = self.0.as_mut().filter(|_| turn > now) {
+            if let Self::Entries(entries) = self
+                && turn > now
+            {
                 entries.promise(turn);
             }
             return outcome;
@@ -64,7 +69,7 @@ impl WeightedLog {
         let waits = policy.tiers().iter().map(|tier| forecast.wait(*tier, request.cost));
         let wait = if forecast.admitted { Micros::ZERO } else { waits.max().unwrap_or_default() };
         let turn = end + wait;
-        let entries = self.0.as_ref();
+        let entries = self.entries();
         let ahead = entries.map_or(0, |entries| entries.turns_ahead(now));
         let has_place = turn == now || ahead < request.max_line as usize;
         let is_full = entries.is_some_and(|it| it.full_until(now, request).is_some());
@@ -73,20 +78,19 @@ impl WeightedLog {
 
     /// Returns the turn of the charge that the call repeats, if it lies ahead.
     fn promised(&self, now: Timestamp, request: Request<'_>) -> Option<Timestamp> {
-        let charge = self.0.as_ref()?.named(request.id?)?;
+        let charge = self.entries()?.named(request.id?)?;
         Some(charge.stamp).filter(|turn| *turn > now)
     }
 
     /// Returns the time of a place's charge, unless it is gone.
     pub(crate) fn turn_of(&self, place: Place<'_>) -> Option<Timestamp> {
         let Charged::Entry(entry) = place.mark.charged else { return None };
-        self.0.as_ref()?.stamp(place, entry)
+        self.entries()?.stamp(place, entry)
     }
 
     /// Admits nobody before `ends`: see [`State::pause`](crate::algorithms::State::pause).
     pub(crate) fn pause(&mut self, now: Timestamp, ends: Timestamp, policy: &Policy) -> Micros {
-        let entries = self.0.get_or_insert_with(|| Box::new(CallEntries::new(Generation::next())));
-        entries.pause(now, ends, Request::new(policy, Op::Take, 0));
+        self.entries_mut().pause(now, ends, Request::new(policy, Op::Take, 0));
         self.lasts(now, now)
     }
 
@@ -94,6 +98,7 @@ impl WeightedLog {
     /// Returns the turn, unless the charge is gone.
     pub(crate) fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<Standing> {
         let Charged::Entry(entry) = place.mark.charged else { return None };
-        self.0.as_mut()?.advance(now, place, entry)
+        let Self::Entries(entries) = self else { return None };
+        entries.advance(now, place, entry)
     }
 }

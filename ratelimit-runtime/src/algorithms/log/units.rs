@@ -3,7 +3,7 @@
 
 mod straight;
 
-use super::packed::{Generation, Short};
+use super::super::packed::{Generation, Short};
 use crate::time::{Micros, Timestamp};
 
 /// Timestamps in ascending order, oldest first; and two fields for which a log has no other room,
@@ -94,7 +94,7 @@ impl<'a> Ring<'a> {
     }
 
     /// Returns the timestamps up to the end of the buffer, and those that go on at its start.
-    fn parts(self) -> [&'a [Timestamp]; 2] {
+    pub(super) fn parts(self) -> [&'a [Timestamp]; 2] {
         let until_end = self.count.min(self.buffer.len() - self.first);
         [&self.buffer[self.first..self.first + until_end], &self.buffer[..self.count - until_end]]
     }
@@ -135,12 +135,6 @@ impl Timestamps {
     fn new(generation: Generation) -> Self {
         let buffer = [Timestamp::new(0); INLINE];
         Self::Inline { bounds: Bounds::new(0, 0, 0), capacity: 0, generation, buffer }
-    }
-
-    /// Moves the timestamps out.
-    pub(crate) fn take(&mut self) -> Self {
-        let generation = self.generation();
-        std::mem::replace(self, Self::new(generation))
     }
 
     pub(crate) fn generation(&self) -> Generation {
@@ -189,6 +183,29 @@ impl Timestamps {
             Self::Heap { first, count, buffer, .. } => {
                 Ring { first: *first as usize, count: *count as usize, buffer }
             }
+        }
+    }
+
+    /// Records the units of a decided call, none if it was refused.
+    pub(super) fn record(&mut self, now: Timestamp, own: u32, capacity: usize) {
+        // A clock that stepped back leaves units in the future. They count from now on instead.
+        if self.ring().newest(0) > Some(now) {
+            self.clamp_future(now);
+        }
+        if own == 0 {
+            // A policy with a larger threshold counts from its first call on, also if that is
+            // refused.
+            self.raise_capacity(capacity);
+        } else {
+            self.add(now, own as usize, capacity);
+        }
+    }
+
+    /// Removes one unit of this time, if there is one. Those of one instant are all alike.
+    pub(super) fn remove_at(&mut self, stamp: Timestamp) {
+        let end = self.ring().partition_point(|it| *it <= stamp);
+        if end.checked_sub(1).and_then(|last| self.ring().get(last)) == Some(stamp) {
+            self.remove(end - 1, end);
         }
     }
 
