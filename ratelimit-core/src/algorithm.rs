@@ -12,14 +12,14 @@ pub enum Algorithm {
     ///
     /// # Many calls
     ///
-    /// The log of a caller has at most 100 000 entries. From 90 000 on, under a threshold above 100 000, a call joins
-    /// the newest entry if both lie in the same 4 096th part of the shortest period, and leaves with it at most that
-    /// much later. Its units can then be raised, but are not given back. A call beyond 100 000 entries is refused,
-    /// with no unit left, until the oldest one has left the window. On Redis the wait of a refusal is a lower bound
-    /// where more than 4 096 calls have to leave the window first.
+    /// The log of a caller has at most 100 000 entries. From 90 000 on, a call joins the newest entry if both lie
+    /// in the same 4 096th part of the shortest period, and leaves with it at most that much later. Its units can
+    /// then be raised, but are not given back. Calls of one unit join none if all thresholds are at most 100 000. A
+    /// call beyond 100 000 entries is refused, with no unit left, until the oldest one has left the window. On Redis
+    /// the wait of a refusal is a lower bound where more than 4 096 calls have to leave the window first.
     SlidingWindow,
-    /// Two adjacent windows. The earlier one is weighted by the share of it that a window ending
-    /// now still covers. A call is admitted if and only if
+    /// Two adjacent windows. Of the earlier one, the share counts that a window ending now still
+    /// covers. A call is admitted if and only if
     /// `previous * (time left in the current window) / period + current + cost` is at most the
     /// threshold. Constant size. The estimate is exact if the calls of the previous window were
     /// evenly spread. No window that starts at a multiple of the period ever exceeds the threshold.

@@ -298,8 +298,7 @@ impl Limiter {
     ///
     /// | algorithm | settled below the cost | settled above the cost |
     /// |---|---|---|
-    /// | `sliding_window`, weighted | the units are gone, as if never taken | counted from the settle on |
-    /// | `sliding_window`, of single units | the same | an error |
+    /// | `sliding_window` | the units are gone, as if never taken | counted from the settle on |
     /// | `sliding_counter` | subtracted from the window of the call, if it is the present or the previous one | added to the present window |
     /// | `fixed_window` | subtracted from the windows of the call that are still open | added to the present window, or opens one |
     /// | `calendar_window` | subtracted from the window of the call, if it is not over | added to the present window |

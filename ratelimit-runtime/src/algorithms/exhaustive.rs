@@ -31,9 +31,9 @@ fn a_sliding_counter_admits_by_the_exact_weight() {
         for threshold in 1..=4 {
             let policy = &Policy::sliding_counter("p", Duration::from_micros(period), threshold);
             let has_room = |previous: u32, current: u32, elapsed: u64, cost: u32| {
-                let weighted = u128::from(previous) * u128::from(period - elapsed);
+                let shares = u128::from(previous) * u128::from(period - elapsed);
                 let whole = (u128::from(current) + u128::from(cost)) * u128::from(period);
-                weighted + whole <= u128::from(threshold) * u128::from(period)
+                shares + whole <= u128::from(threshold) * u128::from(period)
             };
             let fresh = State::new(policy.state());
             for previous in 0..=threshold {

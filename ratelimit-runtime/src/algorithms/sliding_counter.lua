@@ -1,4 +1,4 @@
--- Sliding counter: for each period two adjacent windows, the earlier one weighted.
+-- Sliding counter: for each period two adjacent windows, the earlier one by the share that still counts.
 --
 -- Tier           period, in microseconds, threshold, and tick, the fewest microseconds with which
 --                threshold * (period in ticks) is at most 2^53
@@ -129,7 +129,7 @@ local function until_free(it, units, now)
   end
   local weighs, free, ends = it.previous, it.threshold - units - it.current, ends_in(it, now)
   if free < 0 then
-    -- Not within this window, but within the next one, in which the current units are weighted, or
+    -- Not within this window, but within the next one, in which a share of the current units counts, or
     -- at its end.
     weighs, free, ends = it.current, it.threshold - units, ends + it.period
   end

@@ -280,7 +280,7 @@ impl Position {
         position
     }
 
-    /// Returns the units that are weighted, fewer than `units` if their product with the ticks of a
+    /// Returns the units of which a share counts, fewer than `units` if their product with the ticks of a
     /// period would exceed 2^53.
     #[inline]
     fn weighing(self, units: u32) -> u64 {
@@ -308,7 +308,7 @@ impl Position {
         if self.has_room(units) {
             return Micros::ZERO;
         }
-        // The most ticks with which `count`, weighted, leaves room for `free` units.
+        // The most ticks with which the share of `count` leaves room for `free` units.
         let most = |count: u32, free: u32| {
             let ticks = u64::from(free) * self.ticks / self.weighing(count).max(1);
             Micros::new(ticks * self.tick)

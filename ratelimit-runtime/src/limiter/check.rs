@@ -109,9 +109,6 @@ impl<'a> Check<'a> {
     /// comes later than `max_wait`, or if the line is [full](crate::LimiterBuilder::max_line). While calls
     /// wait, a call that does not wait is refused, with the wait until the end of the line.
     ///
-    /// A sliding window has a line if it is [weighted](Policy::weighted). Otherwise the check fails with
-    /// [`InvalidPolicy`](crate::InvalidPolicy).
-    ///
     /// Dropping the future gives the turn to the next call of the same cost in this process, and so on; the
     /// last turn is given back. Nobody is served later than promised. A fixed window with several tiers keeps
     /// the units of a turn that is given back, unless no other turn comes after it; and while calls wait, a
@@ -120,7 +117,7 @@ impl<'a> Check<'a> {
     ///
     /// On Redis the line is that of all processes. Each call is one script, and each process asks for its
     /// line once a second. When calls of several processes leave, the order between processes may change.
-    /// A call in a weighted window is also refused at once if more than some 32 000 calls have to leave the
+    /// A call in a sliding window is also refused at once if more than some 32 000 calls have to leave the
     /// window before it. While calls wait under a key, and for two seconds after, no process gets units of it
     /// on [lease](Policy::lease): Redis decides each call.
     ///
@@ -148,7 +145,7 @@ impl<'a> Check<'a> {
     /// - **Redis cannot decide.** The call asks again, after pauses of 20 ms to 320 ms, until Redis answers or its
     ///   `max_wait` has passed. Only then does it get the answer of [`OnStoreError`]. A call whose turn comes
     ///   during the outage arrives anew.
-    /// - **The reply is lost with its connection.** A weighted window recognizes the charge of the call. A bucket,
+    /// - **The reply is lost with its connection.** A sliding window recognizes the charge of the call. A bucket,
     ///   a counter and a fixed window may charge it once more for each lost reply.
     /// - **Redis has lost the turn**, by a restart, a failover or `FLUSHALL`. The process notices within a second,
     ///   and its calls arrive anew, in their order. Turns that come before that pass, beside what the new counts

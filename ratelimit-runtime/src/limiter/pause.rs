@@ -46,7 +46,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// - [`RateLimitError::InvalidPolicy`] if the policy is no [weighted](Policy::weighted) window, has a
+    /// - [`RateLimitError::InvalidPolicy`] if the policy is no [sliding window](Policy::sliding_window), has a
     ///   [lease](Policy::lease), or [counts rejected calls](Policy::count_rejected).
     /// - [`RateLimitError::Unavailable`] if the store cannot write it within the deadline. This process keeps the
     ///   pause for calls that it decides without Redis, and logs that at `warn`.

@@ -66,8 +66,7 @@ impl<R: RequestHead + 'static> Limit<R> {
     /// Sets the function that returns the units of a request; 1 by default. A request of 0 units is
     /// admitted and takes nothing.
     ///
-    /// A request of more units than the policy ever admits is refused with 422. A sliding window that is
-    /// not [weighted](Policy::weighted) takes at most 1 000 units for one request.
+    /// A request of more units than the policy ever admits is refused with 422.
     #[must_use]
     pub fn cost(mut self, cost: impl Fn(&R) -> u32 + Send + Sync + 'static) -> Self {
         self.cost = Some(Arc::new(cost));

@@ -162,7 +162,7 @@ impl Timestamps {
     }
 
     fn set_capacity(&mut self, most: usize) {
-        // 100 000 is the largest threshold of a log.
+        // 100 000 is the largest threshold of such a log.
         let most = most.min(MAX_CAPACITY);
         match self {
             #[expect(clippy::cast_possible_truncation, reason = "the lower bits")]
