@@ -227,23 +227,19 @@ async fn an_annotated_call_waits_and_a_dry_run_does_not() {
     assert_eq!(start.elapsed().as_secs(), 20);
 }
 
-#[tokio::test]
-async fn a_log_of_single_units_has_no_line_and_says_what_has() {
-    let limiter = Limiter::in_memory();
-    for policy in [LOG, LOG.tier(MINUTE * 60, 9).count_rejected(), LOG.concurrency(1)] {
-        let told = "`max_wait` needs `` on this `sliding_window`, which keeps an entry for each \
-                    unit: calls wait in line by their entries";
-        for cost in [0, 1] {
-            for check in [limiter.check(&policy, "alice"), limiter.peek(&policy, "alice")] {
-                assert_eq!(fault(check.cost(cost).max_wait(MINUTE).await), told);
-            }
-        }
-        // Nothing was taken, and a call that does not wait needs nothing else.
-        let now = limiter.check(&policy, "alice").max_wait(Duration::ZERO).await.unwrap();
-        assert_eq!(now.remaining(), 4);
-        limiter.reset(&policy, "alice").await.unwrap();
-        limiter.check(&policy, "alice").max_wait(MINUTE).await.unwrap();
+#[tokio::test(start_paused = true)]
+async fn a_log_of_single_units_gets_a_line_with_the_first_call_that_waits() {
+    for policy in [LOG, LOG.tier(MINUTE * 60, 9), LOG.concurrency(9)] {
+        let (limiter, start) = (Limiter::in_memory(), Instant::now());
+        while let Ok(_taken) = limiter.check(&policy, "alice").await {}
+        assert!(limiter.check(&policy, "alice").max_wait(MINUTE / 2).await.is_err());
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        let waited = limiter.check(&policy, "alice").max_wait(MINUTE).await.unwrap();
+        assert_eq!((start.elapsed(), waited.waited()), (MINUTE, MINUTE));
+        // The call that has waited is a call like others.
+        let left = waited.remaining();
+        assert_eq!(limiter.check(&policy, "alice").await.unwrap().remaining(), left - 1);
     }
     let none = Policy::concurrency_limit("flight", 1);
-    limiter.check(&none, "alice").max_wait(MINUTE).await.unwrap();
+    Limiter::in_memory().check(&none, "alice").max_wait(MINUTE).await.unwrap();
 }

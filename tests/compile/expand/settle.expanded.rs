@@ -4,10 +4,10 @@ async fn report(user: &str) -> Vec<Row> {
             static CALLSITE: ::ratelimit_runtime::__private::Callsite = ::ratelimit_runtime::__private::Callsite::new(
                 __ratelimit,
                 ::ratelimit_runtime::Policy::sliding_window(
-                        "",
-                        ::ratelimit_runtime::__private::micros(60000000),
-                        1000,
-                    ),
+                    "",
+                    ::ratelimit_runtime::__private::micros(60000000),
+                    1000,
+                ),
                 ::ratelimit_runtime::__private::Declaration {
                     file: ::ratelimit_runtime::__private::file!(),
                     line: ::ratelimit_runtime::__private::line!(),

@@ -10,6 +10,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const FREE: Policy = Policy::sliding_window("free", MINUTE, 5);
 const API: Plans = Plans::new("api", "free", FREE).plan("pro", FREE);
 const BUCKET: Plans = Plans::new("api", "free", FREE).plan("pro", Policy::token_bucket("", MINUTE, 5));
+const LEASED: Plans = Plans::new("api", "free", FREE).plan("pro", FREE.lease(Duration::from_secs(1)));
 const TWICE: Plans = Plans::new("api", "free", FREE).plan("free", FREE);
 const AT: Plans = Plans::new("api", "fr@ee", FREE);
 const UNNAMED: Plans = Plans::new("", "free", FREE);
@@ -54,5 +55,5 @@ async fn twice(plan: &str) -> Done {
 }
 
 fn main() {
-    let _ = (BUCKET, TWICE, AT, UNNAMED, NINE);
+    let _ = (BUCKET, LEASED, TWICE, AT, UNNAMED, NINE);
 }
