@@ -317,7 +317,17 @@ impl Limiter {
     /// - [`RateLimitError::InvalidPolicy`] if `actual` is above the cost in a sliding window of single
     ///   units.
     pub async fn settle(&self, decision: &Decision, actual: u32) -> Result<(), RateLimitError> {
-        let settled = self.inner.backend.settle(decision, actual).await;
+        self.settle_as(decision, actual, false).await
+    }
+
+    /// Settles a call. One that takes nothing after all [lifts a block](crate::request::Settle::lifts_block).
+    async fn settle_as(
+        &self,
+        decision: &Decision,
+        actual: u32,
+        lifts_block: bool,
+    ) -> Result<(), RateLimitError> {
+        let settled = self.inner.backend.settle(decision, actual, lifts_block).await;
         self.inner.hurry_after(decision, actual);
         settled
     }

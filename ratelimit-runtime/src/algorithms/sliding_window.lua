@@ -15,10 +15,10 @@
 --                that the call takes instead
 -- ARGV[7], [8]   period of the first tier, in microseconds, and its threshold
 -- ARGV[9], ..    the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset, more, at}; {} for a settle; of a call that goes
---                straight only what these numbers do not follow from, which costs 2 % less:
---                {admitted, remaining, wait, at, tier} or {admitted, wait, reset, tier}, without the tier if
---                there is one
+-- Returns        {admitted, tier, remaining, wait, reset, more, at}; for a settle {ARGV[4]}, negative if it
+--                changes nothing; of a call that goes straight only what these numbers do not follow from,
+--                which costs 2 % less: {admitted, remaining, wait, at, tier} or {admitted, wait, reset, tier},
+--                without the tier if there is one
 --   admitted     ARGV[4], negative unless the call was admitted; other replies have -1 * ARGV[4] before them
 --   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
 --                an admission the one with the fewest units left
@@ -55,14 +55,15 @@ if op == SETTLE then
   if mode == '2' and tonumber(call('ZSCORE', log, newest) or 0) ~= tonumber(ARGV[5]) then
     return { -id }
   end
+  local removed = 0
   for first = tonumber(ARGV[6]), took - 1, AT_ONCE do
     local units = {}
     for unit = first, math.min(first + AT_ONCE, took) - 1 do
       units[#units + 1] = string.format('%.0f', id + unit)
     end
-    call('ZREM', log, unpack(units))
+    removed = call('ZREM', log, unpack(units))
   end
-  return { -id }
+  return { removed > 0 and id + 0 or -id }
 end
 
 local time = redis.call('TIME')

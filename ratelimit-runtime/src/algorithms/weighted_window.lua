@@ -31,10 +31,10 @@
 -- Pause          ARGV[2] is a microsecond or 0, ARGV[4] any number, and [5] the length. A pause whose
 --                microsecond has come is none
 -- Turns          ARGV[4] is any number, [5] the id of a charge, [6] its units, and so on for further ones
--- Returns        {admitted, tier, remaining, wait, reset, more, at, birth, id}; {} for a settle;
---                for a pause its end, {} if it is none; for turns their microseconds, 0 for one that is gone;
---                for an advance the microsecond of the call's turn, the time until then, and 1 if the tiers
---                have room only later, {} if it is gone
+-- Returns        {admitted, tier, remaining, wait, reset, more, at, birth, id}; for a settle {ARGV[4]}, negative
+--                if it changes nothing; for a pause its end, {} if it is none; for turns their microseconds,
+--                0 for one that is gone; for an advance the microsecond of the call's turn, the time until
+--                then, and 1 if the tiers have room only later, {} if it is gone
 --   admitted     ARGV[4], negative unless the call was admitted; other replies have -1 * ARGV[4] before them
 --   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
 --                an admission the one with the fewest units left

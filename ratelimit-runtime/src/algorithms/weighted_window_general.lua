@@ -6,7 +6,7 @@ local call, NAMED, JOINED = redis.call, '4', '5'
 -- Entries that are read, and that are changed, in less than a millisecond.
 local LOOKED_AT, AT_ONCE = 4096, 500
 
--- Settles a call: replaces its units.
+-- Settles a call: replaces its units. Returns true if that changes something.
 local function settle(state, ARGV)
   local log, birth, now, count, cut, others = state.log, state.birth, state.now, state.count, state.cut, state.others
   local mode, cost, last_turn = ARGV[3], tonumber(ARGV[2]), state.last_turn
@@ -15,13 +15,13 @@ local function settle(state, ARGV)
   local from, id, at, to = cost, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
   local is_own = birth == tonumber(ARGV[7])
   if from == to or not is_own and (to < from or now < tonumber(ARGV[8])) then
-    return {}
+    return false
   end
   local before, last = entries_of(id, from)
   local stamp = is_own and mode ~= JOINED and tonumber(call('ZSCORE', log, last) or nil)
   if not stamp and (to < from or is_own and mode ~= JOINED and at + keep > now) then
     -- A charge that is gone although it is young was settled before.
-    return {}
+    return false
   end
   if not birth then
     -- The log has expired. A new one starts with what exceeds the charge.
@@ -32,7 +32,7 @@ local function settle(state, ARGV)
   if more > 0 then
     local added, one = entries_of(id + 1, more)
     if not stamp and call('ZSCORE', log, one) then
-      return {}
+      return false
     end
     push(arguments, now, added)
   end
@@ -59,7 +59,7 @@ local function settle(state, ARGV)
   if more > 0 then
     expire(state, now)
   end
-  return {}
+  return true
 end
 
 -- Moves the first turn that lies ahead to the microsecond at which it has room.

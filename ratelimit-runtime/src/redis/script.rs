@@ -18,7 +18,7 @@ pub(super) use self::lease::LeaseMark;
 use self::{lease::entry_id, permits::ScriptGate, text::Text};
 pub(super) use self::{
     lease::{EndedLease, Grant, LeaseCall, LeaseRequest},
-    permits::{MAX_RENEWED, decode_lost, lift_block, release, renew, reset},
+    permits::{MAX_RENEWED, decode_lost, release, renew, reset},
     settle::{settle_command, settle_is_known_for},
 };
 use super::echo::{Command, next_echo};
@@ -71,32 +71,32 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["f76b2898f5de6c0ca2777d9d3f371b952ff0aef6", "44d25f0f40eb8b6c526fb900d528f54ccf6e8230"],
+        ["dfae5a15a4c404e495c80800bcf0b6aa3c9e1746", "1e42137450c0070757030e1e9d8918caa4add062"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["7d5699a04af71639ae1eb5251f9d0a6ecb92a3ea", "0ee76ef83c0c36eb9c43e33bfa81e5287f625ebf"],
+        ["66443a16a995bf513147fa395a316485edde7a7a", "44c3807f760696f0a5eb12873facee3de12be021"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["08d45b17de0931509567366f7d4d74741777a57f", "91472379cb923fb3eeacbe40cf3f4f68a630cb0d"],
+        ["a7b53e16c5d2c3469de0caabebc37d57a4899fe1", "36aefdaa01cf33dda76eeea1606707fa7a1b2949"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["0a18b89fe4967d9bd85a36c10f9552fc74671132", "cbcf69c4a0d96ed009770598f39a74309cae79fc"],
+        ["4c321dd38bcb0f8dc5f13f75f0345a75223fcb8a", "00716f8c44d7007c3527e3da6095786c7ca2528a"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["966d831b8e5121096f293a7c6be383c5c683a9d4", "3f6ecb67b996e7bf9cf9af863457fddce5c2a8f5"],
+        ["10e96bc90d07685aeb47f168ab735e35edd1cfc3", "123882b501f4ca95f704da17d10fa92fac5ab1eb"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["31662ff879469ae321d94fc0b26d8e53f9600d31", "1af812d302de7fbb529d76067e200e380603676e"],
+        ["4e8e4ed45affcae029705d256ad455140aac8b3f", "9764b2626101332f38525960dd0aecfbfaf4896a"],
         push_calendar_window,
     ),
 ];

@@ -160,6 +160,6 @@ pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: sources::LEASE_OF_COUNTER, sha1: "a1ee642c1bb0dd0b6d3e4c912eb04df068b93714" },
     Text { source: sources::LEASE_OF_FIXED, sha1: "8dfd14e76e2307c99cf588cd00a9e8181961800c" },
     Text { source: sources::LEASE_OF_BUCKET, sha1: "22ae0b3ac302bf9712a778a90db22f96b5d37c92" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "e8130f4c6e9512e2f3cfc4695986e09a4e64ef4f" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "73c31df02b88eff306a3170363e12ef13061fe7d" },
     Text { source: "", sha1: "" },
 ];
