@@ -44,8 +44,7 @@ impl Admission for PermitGuard {
 impl Admission for Decision {
     const READS: bool = true;
 
-    #[expect(clippy::inline_always, reason = "so that the decision is not copied")]
-    #[inline(always)]
+    #[inline]
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self {
         let mut decision = decision();
         decision.set_permit(permit);
