@@ -30,12 +30,7 @@ pub(crate) struct Receipt {
 impl Decision {
     /// Returns the change of the call's charge that this settle is.
     #[inline]
-    pub(crate) fn change(
-        &self,
-        receipt: &Receipt,
-        settle: &SettleGuard<'_>,
-        lifts_block: bool,
-    ) -> Settle {
+    pub(crate) fn change(&self, receipt: &Receipt, settle: &SettleGuard<'_>) -> Settle {
         let Receipt { state, cost, mark, id, burst, zone, .. } = *receipt;
         Settle {
             state,
@@ -48,7 +43,7 @@ impl Decision {
             burst: Some(burst).filter(|burst| *burst > 0),
             zone,
             reset_after: self.reset_after,
-            lifts_block,
+            lifts_block: false,
         }
     }
 }

@@ -99,7 +99,9 @@ impl<T: AsCall> JointCall<T> {
     /// Gives the charge and the permit back. If that fails, the drop of this part sends it again.
     async fn give_back(&self) {
         if let Some((call, decision)) = self.taken() {
-            let _ = call.limiter.settle_as(decision, 0, call.policy.has_block()).await;
+            let inner = &call.limiter.inner;
+            let _ = inner.backend.settle(decision, 0, call.policy.has_block()).await;
+            inner.hurry_after(decision, 0);
             decision.give_permit_back().await;
         }
     }

@@ -62,7 +62,7 @@ impl Backend {
         let guard = receipt.claim(to, self.redis().is_some());
         Ok(guard.map(|guard| {
             decision.settle_others(guard.to);
-            (key, decision.change(receipt, &guard, lifts_block), guard)
+            (key, Settle { lifts_block, ..decision.change(receipt, &guard) }, guard)
         }))
     }
 }

@@ -33,13 +33,23 @@ impl MemoryStore {
         if window.admitted || window.is_busy() || request.op == Op::Peek {
             return Ok(window);
         }
-        let lacked = lacked_by(request, window, look_at_window)?;
+        // Of several tiers, the one with the fewest units left lacks the most. Where the refusal is recorded as well,
+        // none is left.
+        let lacked_by = |mut window: Outcome| {
+            let mut left = request.cost;
+            while !window.admitted {
+                left = window.remaining.min(left.saturating_sub(1));
+                window = look_at_window(left)?;
+            }
+            Ok::<_, UnavailableReason>(request.cost - left)
+        };
+        let lacked = lacked_by(window)?;
         let offence = Request { cost: lacked, ..request };
         let Ok(block) = self.decide_window(counted, of_block(key), offence) else {
             return Ok(window);
         };
         // Another thread may have given units back meanwhile, and found no block to lift.
-        let still = lacked_by(request, look_at_window(request.cost)?, look_at_window)?;
+        let still = lacked_by(look_at_window(request.cost)?)?;
         self.lift_block(counted, key, Timestamp::default(), lacked.saturating_sub(still));
         Ok(refusal(block, window))
     }
@@ -84,24 +94,6 @@ fn refusal(block: Outcome, window: Outcome) -> Outcome {
     Outcome { tier: window.tier, wait, reset: wait, ..block }
 }
 
-/// Returns the units that a call lacks which the window has refused: of several tiers, in the one with the fewest left.
-/// Where the refusal is recorded as well, that is not known any more: one.
-fn lacked_by(
-    request: Request<'_>,
-    mut window: Outcome,
-    look: impl Fn(u32) -> Result<Outcome, UnavailableReason>,
-) -> Result<u32, UnavailableReason> {
-    if request.policy.counts_rejected() {
-        return Ok(u32::from(!window.admitted));
-    }
-    let mut left = request.cost;
-    while !window.admitted {
-        left = window.remaining.min(left.saturating_sub(1));
-        window = look(left)?;
-    }
-    Ok(request.cost - left)
-}
-
 /// Returns the key of a caller's block.
 pub(super) fn of_block(key: KeyRef<'_>) -> KeyRef<'_> {
     KeyRef { state: StateKind::Block, ..key }
@@ -123,7 +115,7 @@ mod tests {
         let two = Policy::fixed_window("p", HOUR, 4).tier(2 * HOUR, 5).block(&[HOUR]);
         let counting = Policy::sliding_window("p", HOUR, 4).count_rejected().block(&[HOUR]);
         for (policy, units, returns) in
-            [(&wide, 2, 1), (&wide, 3, 2), (&two, 2, 1), (&two, 3, 2), (&counting, 3, 1)]
+            [(&wide, 2, 1), (&wide, 3, 2), (&two, 2, 1), (&two, 3, 2), (&counting, 3, 3)]
         {
             let store = MemoryStore::new(100, 1 << 20);
             let key = KeyRef::new(policy, &b"/alice"[..]);

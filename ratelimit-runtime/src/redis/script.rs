@@ -71,32 +71,32 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["dfae5a15a4c404e495c80800bcf0b6aa3c9e1746", "1e42137450c0070757030e1e9d8918caa4add062"],
+        ["dfae5a15a4c404e495c80800bcf0b6aa3c9e1746", "b1bad4430f5175bdd2cbeb4bc9097f1f56641767"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["66443a16a995bf513147fa395a316485edde7a7a", "44c3807f760696f0a5eb12873facee3de12be021"],
+        ["66443a16a995bf513147fa395a316485edde7a7a", "3c378cac9603ccf19b16ce587c011cb4f4a8c4f7"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["a7b53e16c5d2c3469de0caabebc37d57a4899fe1", "36aefdaa01cf33dda76eeea1606707fa7a1b2949"],
+        ["a7b53e16c5d2c3469de0caabebc37d57a4899fe1", "8ee82daf2f642fe406e1a182884255a49b6b0eb9"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["4c321dd38bcb0f8dc5f13f75f0345a75223fcb8a", "00716f8c44d7007c3527e3da6095786c7ca2528a"],
+        ["4c321dd38bcb0f8dc5f13f75f0345a75223fcb8a", "c6a0e603a0c3009bfc4cfcba198dc3306c87d96b"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["10e96bc90d07685aeb47f168ab735e35edd1cfc3", "123882b501f4ca95f704da17d10fa92fac5ab1eb"],
+        ["10e96bc90d07685aeb47f168ab735e35edd1cfc3", "e5991f429ad0682dc56ac98d32950f0187928149"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["4e8e4ed45affcae029705d256ad455140aac8b3f", "9764b2626101332f38525960dd0aecfbfaf4896a"],
+        ["4e8e4ed45affcae029705d256ad455140aac8b3f", "061daa6a18ef2c4583710083a699f2989bab4c9d"],
         push_calendar_window,
     ),
 ];

@@ -199,11 +199,8 @@ local function was_charged(look, now)
 end
 
 -- Returns the units that a refused call lacks, of several tiers in the one with the fewest left. Where the refusal
--- is recorded as well, that is not known any more: one.
+-- is recorded as well, none is left.
 local function lacked_by(reply, decide)
-  if arguments[3] == '1' then
-    return 1
-  end
   local left = arguments[2] + 0
   repeat
     left = #reply < 7 and 0 or math.min(reply[3], left - 1)

@@ -23,7 +23,7 @@ pub(crate) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "8ff41d20ca0022793e0bcf85ba7aa56d729f77f7" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "be878ee70bfca0020564fe55b81ea1000f1dc237" };
 
 pub(super) static RENEW: Text =
     Text { source: sources::RENEW, sha1: "42e15bd8a324dc6a66b2f11b46302aa493b37a9c" };
