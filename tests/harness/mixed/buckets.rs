@@ -22,14 +22,14 @@ impl MixedRound {
         let Rule::Bucket(burst) = it.rule else { return (0, u64::MAX) };
         let lacked = |charges: &mut Vec<Charge>, end: u64| {
             charges.sort_unstable();
-            let (mut parts, mut last) = (0_u64, 0);
+            let (mut missing, mut before) = (0_u64, 0);
             let part = it.period_micros();
             for (at, units) in charges.iter().copied().chain([(end, 0)]) {
-                let refilled = at.saturating_sub(last).saturating_mul(it.threshold.into());
-                parts = parts.saturating_sub(refilled) + units * part;
-                last = at;
+                let refilled = at.saturating_sub(before).saturating_mul(it.threshold.into());
+                missing = missing.saturating_sub(refilled) + units * part;
+                before = at;
             }
-            parts
+            missing
         };
         let part = it.period_micros();
         let least = lacked(&mut least, audit.span.1) / part;
