@@ -4,7 +4,8 @@
 //! with one of another limit, with a look-up that finds nothing, and with one of the call's own limit.
 //!
 //! Then the cost to a check by hand, of the overrides of callers of its limit: of other ones, and of its own, also
-//! under a `caller_digest`. Then the time of one change beside 10 000 overrides, and of 10 000 changes in a row.
+//! under a `caller_digest`. Then the time of one change beside 10 000 overrides, and of 10 000 changes in a row, and
+//! the time in which a limiter connects, and in which it has read a hash of 10 000 callers.
 //!
 //! All run in turn in one process. A figure is the difference to the same round without overrides. The program
 //! fails if the median of one misses its bar.
@@ -22,10 +23,11 @@ use ratelimit_benches::{
     figures::{figure, report, spread},
     now,
     rounds::{in_turns, rounds, turn},
+    server::Server,
 };
 use ratelimit_runtime::{Enforcement, Limiter, Override, Overrides, Policy, caller};
 use tempfile::TempDir;
-use tokio::runtime::Builder;
+use tokio::{runtime::Builder, time::sleep};
 
 const OWN: &str = "ratelimit_benches::calls::fixed";
 const OTHERS: u32 = 100;
@@ -128,6 +130,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let rounds = in_turns(&states);
     let mut missed = report_all(STATES.map(|(name, bar, _)| (name, bar)), rounds);
     missed += of_callers()?;
+    of_start()?;
     Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -185,6 +188,35 @@ fn of_callers() -> Result<usize, Box<dyn std::error::Error>> {
         .collect();
     let missed = missed + report_with_bar("overrides, one change beside 10 000: ms", one, 0.1);
     Ok(missed + report_with_bar("overrides, 10 000 changes in a row: ms", in_a_row, 1_000.0))
+}
+
+/// Prints the time from the start of a limiter until it is connected, and until it has read a hash of 10 000 callers.
+fn of_start() -> Result<(), Box<dyn std::error::Error>> {
+    let server = Server::start(&[])?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let mut command = ["HSET", "ratelimit:overrides:callers", "#", "1"].map(str::to_owned).to_vec();
+    for number in 0..10_000 {
+        command.extend([format!("checked/user-{number}"), "{\"threshold\":7}".to_owned()]);
+    }
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    server.command::<u32>(&command)?;
+    let (mut connected, mut read) = (Vec::new(), Vec::new());
+    for _ in 0..rounds(11) {
+        let start = Instant::now();
+        runtime.block_on(async {
+            let limiter = Limiter::builder().deadline(Duration::from_secs(10));
+            let limiter = limiter.connect(&server.url()).await?;
+            connected.push(start.elapsed().as_secs_f64() * 1e3);
+            while limiter.overrides().search_for("checked", "user-9999").is_empty() {
+                sleep(Duration::from_millis(2)).await;
+            }
+            read.push(start.elapsed().as_secs_f64() * 1e3);
+            Ok::<_, ratelimit_runtime::ConnectError>(())
+        })?;
+    }
+    report("overrides, a limiter beside a hash of 10 000 callers is connected: ms", connected, "-");
+    report("overrides, a limiter has read a hash of 10 000 callers: ms", read, "-");
+    Ok(())
 }
 
 /// Prints a figure. Returns the number of missed bars.

@@ -262,10 +262,10 @@ impl State {
         }
     }
 
-    /// Lifts a block that began while units were taken, at `taken`, which are given back.
-    pub(crate) fn lift_block(&mut self, taken: Timestamp) {
+    /// Gives back units that were taken at a time, which lifts a block that began since for lack of them.
+    pub(crate) fn lift_block(&mut self, taken: Timestamp, units: u32) {
         if let Self::Block(block) = self {
-            block.lift(taken);
+            block.lift(taken, units);
         }
     }
 

@@ -194,10 +194,17 @@ impl Decision {
     /// # }
     /// ```
     pub fn settle(&self, actual: u32) {
+        self.settle_as(actual, false);
+    }
+
+    /// Settles the call without waiting for the store. One that takes nothing after all
+    /// [lifts a block](crate::request::Settle::lifts_block).
+    #[inline]
+    pub(crate) fn settle_as(&self, actual: u32, lifts_block: bool) {
         if let Some(receipt) = &self.receipt
             && let Some(limiter) = receipt.limiter.get()
         {
-            limiter.settle(self, actual);
+            limiter.settle(self, actual, lifts_block);
         }
     }
 

@@ -143,8 +143,8 @@ impl Limiter {
     /// first. Of several, the one with the longest wait is returned.
     ///
     /// Several keys are not changed at one instant. Until the units are given back, for one round trip
-    /// to Redis, they may refuse another call of the same narrower limit, which is no offence: the
-    /// [block](Policy::block) that it began ends when they are given back. No limit ever admits more than
+    /// to Redis, they may refuse another call of the same narrower limit. If it lacked no more than these, that is
+    /// no offence: the [block](Policy::block) that it began ends when they are given back. No limit ever admits more than
     /// its threshold. Metrics count a call that is given back as admitted.
     ///
     /// One of the checks may have a [`max_wait`](Check::max_wait), and is asked first. A check with a
@@ -316,7 +316,7 @@ impl Limiter {
     /// - [`RateLimitError::InvalidPolicy`] if `actual` is above the cost in a sliding window of single
     ///   units.
     pub async fn settle(&self, decision: &Decision, actual: u32) -> Result<(), RateLimitError> {
-        let settled = self.inner.backend.settle(decision, actual).await;
+        let settled = self.inner.backend.settle(decision, actual, false).await;
         self.inner.hurry_after(decision, actual);
         settled
     }

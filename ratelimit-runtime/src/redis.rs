@@ -165,9 +165,11 @@ impl RedisBackend {
     /// the refusal.
     #[inline(never)]
     pub(crate) fn decide_now(&self, key: KeyRef<'_>, request: Request<'_>) -> Option<Outcome> {
-        let (max_wait, now) = (request.max_wait.into(), || self.remote.clock().now());
-        let leased = self.leases.take(key, request);
-        leased.or_else(|| self.remote.deny_cache.get(key, request, max_wait, true, now))
+        if let Some(leased) = self.leases.take(key, request) {
+            return Some(leased);
+        }
+        let now = || self.remote.clock().now();
+        self.remote.deny_cache.get(key, request, request.max_wait, true, now)
     }
 
     /// Returns the wait of a refusal in the deny cache, if it is longer than `max_wait`.
@@ -177,8 +179,8 @@ impl RedisBackend {
         request: Request<'_>,
         max_wait: Duration,
     ) -> Option<Micros> {
-        let refusal =
-            self.remote.deny_cache.get(key, request, max_wait, false, || self.remote.clock().now());
+        let now = || self.remote.clock().now();
+        let refusal = self.remote.deny_cache.get(key, request, max_wait.into(), false, now);
         refusal.map(|refusal| refusal.wait)
     }
 

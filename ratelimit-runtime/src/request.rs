@@ -93,7 +93,8 @@ pub(crate) struct Settle {
     pub(crate) zone: Option<Zone>,
     /// The time from the charge until the full quota is back, without other calls.
     pub(crate) reset_after: Micros,
-    /// `true` if the call takes nothing after all, and a block that began since is to be lifted.
+    /// `true` if the call takes nothing after all, and a block that began since for lack of its units is to be
+    /// lifted.
     pub(crate) lifts_block: bool,
 }
 

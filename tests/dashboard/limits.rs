@@ -90,6 +90,33 @@ async fn a_limit_is_steered_or_its_page_says_why_not() {
     }
 }
 
+#[rate_limit(name = "bill", algorithm = calendar_window, period = "day", threshold = 9, key = user, limiter = limiter)]
+async fn bill(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_period_of_a_window_of_the_calendar_is_an_error_that_names_it() {
+    let limiter = Limiter::in_memory();
+    let operator = Operator::of(&limiter).await;
+    for path in ["numbers", "candidate"] {
+        for numbers in
+            [json!({ "period": "7d" }), json!({ "tiers": [{ "period": "7d", "threshold": 3 }] })]
+        {
+            let action = json!({ "limit": "bill", "numbers": numbers });
+            let (status, told) = operator.act(path, action).await;
+            assert_eq!(status, 422, "{path}: {told}");
+            let why = "`period` does not go with a `calendar_window`";
+            assert!(told["error"].as_str().unwrap().contains(why), "{path}: {told}");
+        }
+    }
+    assert!(limiter.overrides().list().is_empty());
+    bill(&limiter, "alice").await.unwrap();
+    let numbers = json!({ "limit": "bill", "numbers": { "threshold": 1 } });
+    assert_eq!(operator.act("numbers", numbers).await.0, 200);
+    bill(&limiter, "alice").await.unwrap_err();
+}
+
 #[tokio::test]
 async fn an_operator_comes_before_a_file_which_applies_again_afterwards() {
     let limiter = Limiter::in_memory();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use harness::{RedisServer, exceeded, on_each_store, uncached, until};
+use harness::{Network, Proxy, RedisServer, exceeded, on_each_store, uncached, until};
 use ratelimit_runtime::{CalendarUnit, Decision, Limiter, Override, Plans, Policy};
 use tokio::task::JoinSet;
 
@@ -18,6 +18,10 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// The states of windows: a policy of two units, and one of many, in each.
 fn kinds() -> [[Policy; 2]; 5] {
+    kinds_of([2, 10_000])
+}
+
+fn kinds_of<const N: usize>(thresholds: [u32; N]) -> [[Policy; N]; 5] {
     [
         |most| Policy::sliding_window("after-log", HOUR, most),
         |most| Policy::sliding_counter("after-counter", HOUR, most),
@@ -25,7 +29,7 @@ fn kinds() -> [[Policy; 2]; 5] {
         |most| Policy::token_bucket("after-bucket", HOUR, most),
         |most| Policy::calendar_window("after-calendar", CalendarUnit::Month, most),
     ]
-    .map(|kind| [2, 10_000].map(|most| kind(most).block(&[BLOCK])))
+    .map(|kind| thresholds.map(|most| kind(most).block(&[BLOCK])))
 }
 
 /// Takes both units, and one more by a call that is blocked.
@@ -183,33 +187,96 @@ async fn calls_that_another_limit_refuses_are_no_offence_in_any_thread() {
     limiter.check(&USER, "alice").await.unwrap();
 }
 
+/// Returns a limiter that learns of each answer late, and one that does not.
+async fn late_and_early(server: &RedisServer, proxy: &Proxy) -> [Limiter; 2] {
+    let late = uncached(&proxy.url()).await;
+    proxy.set(LATE);
+    [late, uncached(&server.url()).await]
+}
+
+const LATE: Network = Network::Slow { latency: Duration::from_millis(100), jitter: Duration::ZERO };
+
+/// Asks the first policy for units, and the tenant's for one. Both calls are dropped when Redis has decided the second
+/// one, and `between` is over.
+async fn drop_half_way(
+    [late, early]: &[Limiter; 2],
+    policy: &Policy,
+    cost: u32,
+    between: impl AsyncFnOnce(),
+) {
+    let tenant = TENANT.named(policy.name());
+    let checks = [late.check(policy, "alice").cost(cost), late.check(&tenant, "acme")];
+    let mut both = Box::pin(late.check_all(checks));
+    until("the second charge", async || {
+        let is_ready = poll_fn(|context| Poll::Ready(both.as_mut().poll(context))).await.is_ready();
+        assert!(!is_ready, "the answer is late");
+        early.peek(&tenant, "acme").cost(0).await.unwrap().remaining().eq(&0).then_some(())
+    })
+    .await;
+    between().await;
+}
+
 #[tokio::test]
 async fn a_dropped_call_is_no_offence_of_others() {
-    let one = USER.block(&[2 * DAY]);
+    let (server, one) = (RedisServer::start(), USER.block(&[2 * DAY]));
+    let proxy = Proxy::start(server.port());
+    let limiters = late_and_early(&server, &proxy).await;
+    let early = &limiters[1];
+    let offend = async || {
+        assert!(exceeded(early.check(&one, "alice").await).retry_after() > DAY);
+    };
+    drop_half_way(&limiters, &one, 2, offend).await;
+    until_admitted(early, &one, "alice").await;
+}
+
+/// A call that lacks two units is an offence, if one of them is given back.
+#[tokio::test]
+async fn what_is_given_back_lifts_a_block_only_if_its_call_lacked_no_more() {
     let server = RedisServer::start();
-    let (limiter, other) = (server.limiter().await, uncached(&server.url()).await);
-    let mut dropped = 0;
-    for attempt in 0..50 {
-        let caller = format!("user-{attempt}");
-        let checks = [limiter.check(&one, &*caller).cost(2), limiter.check(&TENANT, &*caller)];
-        let mut both = Box::pin(limiter.check_all(checks));
-        let is_done = until("the second charge", async || {
-            if poll_fn(|context| Poll::Ready(both.as_mut().poll(context))).await.is_ready() {
-                return Some(true);
-            }
-            let left = other.peek(&TENANT, &*caller).cost(0).await.unwrap().remaining();
-            (left == 0).then_some(false)
+    let proxy = Proxy::start(server.port());
+    let limiters = late_and_early(&server, &proxy).await;
+    let [late, early] = &limiters;
+    for [policy] in kinds_of([4]) {
+        for (cost, is_lifted) in [(2, true), (3, false)] {
+            let policy = policy.block(&[DAY]).named(if is_lifted { "lifted" } else { "kept" });
+            early.check(&policy, "alice").cost(2).await.unwrap();
+            let exceed = async || {
+                exceeded(early.check(&policy, "alice").cost(cost).await);
+            };
+            drop_half_way(&limiters, &policy, 1, exceed).await;
+            late.flush().await.unwrap();
+            let usage = early.usage(&policy, "alice").await.unwrap();
+            assert_eq!(usage.tiers()[0].used(), 2, "{policy:?}");
+            assert_eq!(usage.blocked_for().is_none(), is_lifted, "{policy:?}");
+            early.reset(&TENANT.named(policy.name()), "acme").await.unwrap();
+        }
+    }
+}
+
+/// The reply to the first attempt is lost. What is sent again comes after a real offence.
+#[tokio::test]
+async fn what_is_given_back_twice_lifts_no_later_block() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let limiters = late_and_early(&server, &proxy).await;
+    let [late, early] = &limiters;
+    for [policy, _] in kinds() {
+        // Both scripts are known from here on: no reply is needed for that.
+        early.check(&policy.block(&[]), "warm").await.unwrap();
+        let policy = policy.block(&[DAY]);
+        drop_half_way(&limiters, &policy, 2, async || proxy.set(Network::LosesReplies)).await;
+        until("what is given back", async || {
+            let left = early.peek(&policy, "alice").cost(0).await.unwrap().remaining();
+            (left == 2).then_some(())
         })
         .await;
-        if is_done {
-            continue;
-        }
-        assert!(exceeded(other.check(&one, &*caller).await).retry_after() > DAY);
-        drop(both);
-        dropped += 1;
-        until_admitted(&other, &one, &caller).await;
+        offend(early, &policy, "alice").await;
+        proxy.set(Network::Resets);
+        until("what is sent again", async || late.flush().await.ok()).await;
+        proxy.set(LATE);
+        let blocked = early.usage(&policy, "alice").await.unwrap().blocked_for();
+        assert!(blocked > Some(HOUR), "{policy:?}");
     }
-    assert!(dropped > 0, "no future was dropped between two answers");
 }
 
 #[tokio::test]

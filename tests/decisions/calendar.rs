@@ -188,6 +188,18 @@ async fn another_period_is_an_error_that_names_it_in_every_source() {
     assert_eq!(limiter.overrides().list().len(), 0);
     limiter.overrides().set("by-hand", Override::new().threshold(20)).unwrap();
 
+    // Nothing of such a file applies.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "[limits]\nby-hand = { period = \"7d\" }\nother = \"off\"\n")
+        .unwrap();
+    let wrong = limiter.overrides().follow_file(file.path()).unwrap_err();
+    assert_eq!(wrong.limit(), Some("by-hand"));
+    let path = file.path().display().to_string();
+    let wrong = wrong.to_string();
+    assert!(wrong.contains(text) && wrong.contains(&path) && wrong.contains("by-hand"), "{wrong}");
+    assert_eq!(limiter.overrides().list().len(), 1);
+    assert_eq!(limiter.check(&BY_HAND, "alice").await.unwrap().period(), DAY);
+
     // The hash keeps the field, and it changes nothing.
     let () = server.command(r#"HSET ratelimit:overrides by-hand {"period":604800}"#);
     let rejected = until("the field", async || {

@@ -5,7 +5,9 @@
 //! clock, which is that of its Redis too. A doubtful time is no fault: bounds are those that hold for certain.
 
 mod blocks;
+mod buckets;
 mod call;
+mod candidates;
 mod charges;
 mod excuses;
 mod note;
@@ -45,7 +47,7 @@ pub const LONGEST_WAIT: Duration = Duration::from_millis(1_500);
 pub const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The features of a mix, by their names. Without one of them no call uses it.
-pub const FEATURES: [&str; 29] = [
+pub const FEATURES: [&str; 30] = [
     "lease",
     "wait",
     "permits",
@@ -67,6 +69,7 @@ pub const FEATURES: [&str; 29] = [
     "block",
     "outage",
     "warn",
+    "candidate",
     "threads",
     "blocked",
     "runtimes",
@@ -128,7 +131,7 @@ const fn limit(name: &'static str, rule: Rule, period: u64, threshold: u32) -> M
 }
 
 /// The limits, by their numbers.
-pub const LIMITS: [MixedLimit; 8] = [
+pub const LIMITS: [MixedLimit; 9] = [
     MixedLimit { lease: Duration::from_millis(200), ..limit("ledger", Rule::Log, 2_000, 200) },
     MixedLimit {
         lease: Duration::from_millis(100),
@@ -142,7 +145,15 @@ pub const LIMITS: [MixedLimit; 8] = [
     limit("barred", Rule::Log, 150, 6),
     // Its calls are decided in their process while Redis is away, and only a pause refuses one.
     limit("gate", Rule::Log, 2_000, 50_000),
+    // It is refilled so slowly that its level at the end shows the calls of the whole round.
+    limit("credit", Rule::Bucket(600), 1_000, 10),
 ];
+
+/// The number of the limit whose bucket is compared at the end of a round.
+pub const CREDIT: usize = 8;
+
+/// The threshold of the candidate of the limit that only a pause refuses: one that refuses even less.
+pub const TRIED: u32 = 90_000;
 
 impl MixedLimit {
     /// Returns the policy of calls that Redis decides.
@@ -173,11 +184,16 @@ impl MixedLimit {
         policy.block(&lengths)
     }
 
-    /// Returns the plans of a limit with windows: the limit as it is, and one of half of its units.
+    /// Returns the plans of a limit: the limit as it is, and one of half of its units. Of a bucket that is another rate,
+    /// and those with turns have none.
     #[must_use]
     pub fn plans(&self) -> Option<Plans> {
         let small = Self { threshold: self.threshold / 2, ..*self };
-        let has_plans = matches!(self.rule, Rule::Log | Rule::Fixed | Rule::Counter);
+        let has_plans = match self.rule {
+            Rule::Log | Rule::Fixed | Rule::Counter => true,
+            Rule::Bucket(_) => self.name == LIMITS[CREDIT].name,
+            Rule::Permits => false,
+        };
         let plans = has_plans.then(|| Plans::new(self.name, "whole", self.policy()));
         plans.map(|plans| plans.plan(SMALL_PLAN, small.policy()))
     }

@@ -135,7 +135,7 @@ async fn state_beside_a_key_has_its_layout() {
         golden(&[
             ("fixed_window:b/alice", "wT T 60000000 0 T 1"),
             ("fixed_window:s/alice", "wT T 60000000 0 T 1"),
-            ("fixed_window:{ratelimit:fixed_window:b/alice}:b", "1 T 86400000000"),
+            ("fixed_window:{ratelimit:fixed_window:b/alice}:b", "1 T 86400000000 1"),
             ("fixed_window:{ratelimit:fixed_window:s/alice}:s", "zset: #=T"),
             ("sliding_window:{ratelimit:sliding_window:c/alice}:c", "zset: #=T"),
         ])

@@ -1,7 +1,6 @@
 //! Blocks: a caller who exceeds a limit is shut out, each time for longer.
 
 use crate::{
-    policy::Policy,
     request::{Mark, Op, Outcome, OutcomeKind, Request},
     time::{Micros, Timestamp},
 };
@@ -11,20 +10,22 @@ use crate::{
 pub(crate) struct LastBlock {
     /// The offences that are not forgiven, at most the number of lengths.
     level: u8,
+    /// The units that the call lacked, as far as they have not been given back.
+    lacked: u32,
     began: Timestamp,
     until: Timestamp,
 }
 
 impl LastBlock {
-    /// Refuses the calls of a blocked caller. Of others a peek is admitted, and a take is an offence, which the
-    /// window has refused.
+    /// Refuses the calls of a blocked caller. Of others a peek is admitted, and a take is an offence: the window has
+    /// refused a call that lacked as many units as the request's cost.
     pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
         let kind = if now < self.until { OutcomeKind::Gated } else { OutcomeKind::Plain };
         if now >= self.until {
             if request.op == Op::Peek {
                 return Outcome::admitted(0, Micros::ZERO, Micros::ZERO, Mark::NONE);
             }
-            self.offend(now, request.policy);
+            self.offend(now, request);
         }
         let left = self.until - now;
         let forgiven = request.policy.block_lengths().iter().take(self.level.into());
@@ -33,8 +34,8 @@ impl LastBlock {
     }
 
     /// Blocks the caller. Each quiet stretch as long as the last block has forgiven one offence.
-    fn offend(&mut self, now: Timestamp, policy: &Policy) {
-        let lengths = policy.block_lengths();
+    fn offend(&mut self, now: Timestamp, request: Request<'_>) {
+        let lengths = request.policy.block_lengths();
         let mut level = usize::from(self.level).min(lengths.len());
         let mut forgiven = self.until;
         while level > 0 && forgiven + lengths[level - 1] <= now {
@@ -45,14 +46,18 @@ impl LastBlock {
         self.level = u8::try_from(lengths.len().min(level + 1)).unwrap_or(u8::MAX);
         self.began = now;
         self.until = now + length;
+        self.lacked = request.cost;
     }
 
-    /// Lifts the block, and takes its offence back, if it began while units were taken that are given back:
-    /// those of `taken`.
-    pub(super) fn lift(&mut self, taken: Timestamp) {
+    /// Gives back units that were taken at a time before the block began. Once its call has lacked none, the block
+    /// is lifted, and its offence is taken back.
+    pub(super) fn lift(&mut self, taken: Timestamp, units: u32) {
         if self.until > self.began && self.began >= taken {
-            self.until = self.began;
-            self.level -= 1;
+            self.lacked = self.lacked.saturating_sub(units);
+            if self.lacked == 0 {
+                self.until = self.began;
+                self.level -= 1;
+            }
         }
     }
 }

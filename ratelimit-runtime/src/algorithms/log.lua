@@ -39,7 +39,7 @@
 -- Returns        {admitted, tier, remaining, wait, reset, more, at, birth, id}; of a call that goes straight in a log
 --                with the header "@" only what these numbers do not follow from, which costs 2 % less:
 --                {admitted, remaining, wait, at, tier} or {admitted, wait, reset, tier}, without the tier if
---                there is one; {} for a settle;
+--                there is one; for a settle {ARGV[4]}, negative if it changes nothing;
 --                for a pause its end, {} if it is none; for turns their microseconds, 0 for one that is gone;
 --                for an advance the microsecond of the call's turn, the time until then, and 1 if the tiers
 --                have room only later, {} if it is gone

@@ -338,7 +338,13 @@ fn change<C: Count>(
 
 /// Gives units of a charge back to every count that contains them. A count has taken over no more of an
 /// earlier charge than those that were there before.
+#[inline]
 fn lower<C: Count>(written: Timestamp, counts: &mut [C], charge: GivenBack) {
+    // Mostly there is one, which needs no order.
+    if let [count] = counts {
+        count.lower(written, charge, charge.units);
+        return;
+    }
     let mut oldest_first: SmallVec<[&mut C; MAX_TIERS]> = counts.iter_mut().collect();
     oldest_first.sort_by_key(|count| count.since());
     let mut since = Timestamp::default();

@@ -11,7 +11,8 @@
 --                turns that may lie ahead then; otherwise 0
 -- ARGV[6]        number of tiers that decide; further ones are only counted
 -- ARGV[7], ..    numbers of the first tier, then of further tiers
--- Returns        {admitted, tier, remaining, wait, reset, more, at, birth}; {} for a settle
+-- Returns        {admitted, tier, remaining, wait, reset, more, at, birth}; for a settle {ARGV[4]}, negative if it
+--                changes nothing
 --   admitted     ARGV[4], negative unless the call was admitted; other replies have -1 * ARGV[4] before them
 --   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
 --                an admission the one with the fewest units left

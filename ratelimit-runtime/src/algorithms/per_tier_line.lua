@@ -218,12 +218,9 @@ if op == SETTLE then
   end
   local latest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
   redis.call('PEXPIRE', KEYS[2], micros(math.floor((latest - now) / 1000) + 999))
-  if raised == 0 then
-    return { -ARGV[4] }
-  end
   if not is_line then
     write(key, changed, lasts)
-    return { -ARGV[4] }
+    return { ARGV[4] + 0 }
   end
   if is_ahead then
     redis.call('ZREM', key, turn)
@@ -239,7 +236,7 @@ if op == SETTLE then
     lasts = outdate()
   end
   write_line(lasts)
-  return { -ARGV[4] }
+  return { ARGV[4] + 0 }
 end
 
 if op == ADVANCE then

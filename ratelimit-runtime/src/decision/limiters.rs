@@ -16,7 +16,7 @@ use super::Decision;
 /// A limiter that settles its calls.
 pub(crate) trait Settler: Send + Sync {
     /// Settles a call at `to` units without being awaited.
-    fn settle(&self, decision: &Decision, to: u32);
+    fn settle(&self, decision: &Decision, to: u32, lifts_block: bool);
 }
 
 /// The number of a limiter.

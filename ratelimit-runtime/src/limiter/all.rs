@@ -88,22 +88,20 @@ impl<T: AsCall> JointCall<T> {
         }
     }
 
-    /// Returns the charge that is to be given back because another call is refused, and its limiter. An earlier
+    /// Returns the charge that is to be given back because another call is refused, and its call. An earlier
     /// call of a request id may have been charged: its units are not this call's.
-    fn taken(&self) -> Option<(&Limiter, &Decision)> {
+    fn taken(&self) -> Option<(Call<'_>, &Decision)> {
         let decision = self.answer.as_ref()?.as_ref().ok()?;
         let call = self.call.as_ref()?.as_call();
-        if call.policy.has_block() {
-            // Without these units there would have been room: a block that began meanwhile is for no offence.
-            decision.lift_block();
-        }
-        call.options.id.is_none().then_some((call.limiter, decision))
+        call.options.id.is_none().then_some((call, decision))
     }
 
     /// Gives the charge and the permit back. If that fails, the drop of this part sends it again.
     async fn give_back(&self) {
-        if let Some((limiter, decision)) = self.taken() {
-            let _ = limiter.refund(decision).await;
+        if let Some((call, decision)) = self.taken() {
+            let inner = &call.limiter.inner;
+            let _ = inner.backend.settle(decision, 0, call.policy.has_block()).await;
+            inner.hurry_after(decision, 0);
             decision.give_permit_back().await;
         }
     }
@@ -133,8 +131,8 @@ impl JointCheck {
 impl<T: AsCall> Drop for JointCall<T> {
     #[inline]
     fn drop(&mut self) {
-        if let Some((_, decision)) = self.taken() {
-            decision.settle(0);
+        if let Some((call, decision)) = self.taken() {
+            decision.settle_as(0, call.policy.has_block());
         }
     }
 }
@@ -298,7 +296,10 @@ pub fn all<const N: usize>(parts: [JointCheck; N]) -> Started<JointAnswers<N>> {
         Ok(None) => Started::Ready(Ok(answers(&mut parts))),
         // Memory needs no await to be given back what was taken: the drop of the parts does it.
         Err(refused)
-            if parts.iter().filter_map(JointCall::taken).all(|(it, _)| it.is_in_memory()) =>
+            if parts
+                .iter()
+                .filter_map(JointCall::taken)
+                .all(|(it, _)| it.limiter.is_in_memory()) =>
         {
             Started::Ready(Err(refused))
         }

@@ -12,8 +12,14 @@ use crate::{
 
 impl Backend {
     /// Settles a call at `to` units, unless it is settled already or another task is about to.
-    pub(super) async fn settle(&self, decision: &Decision, to: u32) -> Result<(), RateLimitError> {
-        let Some((key, settle, mut guard)) = self.claim(decision, to)? else { return Ok(()) };
+    pub(super) async fn settle(
+        &self,
+        decision: &Decision,
+        to: u32,
+        lifts_block: bool,
+    ) -> Result<(), RateLimitError> {
+        let claimed = self.claim(decision, to, lifts_block)?;
+        let Some((key, settle, mut guard)) = claimed else { return Ok(()) };
         if settle.from != settle.to
             && let Some((redis, key)) = self.settle_here(key, settle, decision.decided_by())
         {
@@ -25,8 +31,9 @@ impl Backend {
     }
 
     /// Settles a call at `to` units, without waiting for Redis.
-    fn post(&self, decision: &Decision, to: u32) -> Result<(), InvalidPolicy> {
-        let Some((key, settle, mut guard)) = self.claim(decision, to)? else { return Ok(()) };
+    fn post(&self, decision: &Decision, to: u32, lifts_block: bool) -> Result<(), InvalidPolicy> {
+        let claimed = self.claim(decision, to, lifts_block)?;
+        let Some((key, settle, mut guard)) = claimed else { return Ok(()) };
         guard.release = false;
         if settle.from != settle.to
             && let Some((redis, key)) = self.settle_here(key, settle, decision.decided_by())
@@ -43,19 +50,20 @@ impl Backend {
         &self,
         decision: &'d Decision,
         to: u32,
+        lifts_block: bool,
     ) -> Result<Option<(KeyRef<'d>, Settle, SettleGuard<'d>)>, InvalidPolicy> {
         let Some((key, receipt)) = decision.charge() else { return Ok(None) };
         let guard = receipt.claim(to, self.redis().is_some());
         Ok(guard.map(|guard| {
             decision.settle_others(guard.to);
-            (key, decision.change(receipt, &guard), guard)
+            (key, Settle { lifts_block, ..decision.change(receipt, &guard) }, guard)
         }))
     }
 }
 
 impl Settler for Inner {
-    fn settle(&self, decision: &Decision, to: u32) {
-        match self.backend.post(decision, to) {
+    fn settle(&self, decision: &Decision, to: u32, lifts_block: bool) {
+        match self.backend.post(decision, to, lifts_block) {
             // On Redis the calls that wait come nearer once the settle has arrived there.
             Ok(()) if self.backend.memory().is_some() => self.hurry_after(decision, to),
             Ok(()) => {}

@@ -45,7 +45,7 @@ impl Call<'_> {
     #[inline(always)]
     pub(crate) fn start<A: Admission>(self) -> Started<Answer<A>> {
         if self.takes_plain_unit() {
-            return self.take_units(1, false);
+            return self.take_units::<A, true>();
         }
         self.start_with_more()
     }
@@ -53,23 +53,26 @@ impl Call<'_> {
     /// Starts a call that has a cost, takes a permit, or is not plain.
     #[inline(never)]
     fn start_with_more<A: Admission>(self) -> Started<Answer<A>> {
-        let (cost, takes_permit) = (self.options.cost, self.policy.max_concurrency().is_some());
+        let takes_permit = self.policy.max_concurrency().is_some();
         if takes_permit {
             observe::free_ended();
         }
         // The next free permit is that of a call that waits for one.
         let is_first = !takes_permit || self.limiter.inner.queues.is_empty();
-        if cost > 0 && is_first && self.is_plain_in_memory() {
-            self.take_units(cost, takes_permit)
+        if self.options.cost > 0 && is_first && self.is_plain_in_memory() {
+            self.take_units::<A, false>()
         } else {
             self.start_any(false)
         }
     }
 
-    /// Takes units of a plain call, and a permit.
+    /// Takes the units of a plain call, and a permit. One that `IS_SINGLE` takes one unit and no permit, and has its
+    /// own code, into which the building of a decision is compiled: 30 instructions.
     #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
     #[inline(always)]
-    fn take_units<A: Admission>(self, units: u32, takes_permit: bool) -> Started<Answer<A>> {
+    fn take_units<A: Admission, const IS_SINGLE: bool>(self) -> Started<Answer<A>> {
+        let units = if IS_SINGLE { 1 } else { self.options.cost };
+        let takes_permit = !IS_SINGLE && self.policy.max_concurrency().is_some();
         let is_observed = observe::is_observed();
         let is_sampled = self.counters.is_some_and(LimitCounters::is_sampled);
         let reads = A::READS || is_observed || is_sampled;

@@ -48,7 +48,7 @@ impl MemoryStore {
             self.change(counted, key, |entry, now| entry.settle(now, settle));
         }
         if settle.lifts_block {
-            self.lift_block(counted, key, settle.mark.at);
+            self.lift_block(counted, key, settle.mark.at, settle.lowered());
         }
     }
 

@@ -21,7 +21,7 @@ impl Policy {
     ///
     /// [`Limiter::reset`](crate::Limiter::reset) ends a block; a refund, a settle and a raised threshold do not.
     /// If [other limits](crate::Limiter::check_all) refuse a call, and what it took is given back, a block that
-    /// began meanwhile ends. A call that is settled above its cost may leave a debt, by which the next one offends.
+    /// began meanwhile ends, unless its call lacked more units than these. A call that is settled above its cost may leave a debt, by which the next one offends.
     /// While [enforcement](crate::Enforcement) is off, blocks are kept and calls pass.
     /// [`LimitUsage::blocked_for`](crate::LimitUsage::blocked_for) shows a block to its caller.
     ///

@@ -83,7 +83,7 @@ impl DenyCache {
         &self,
         key: KeyRef<'_>,
         request: Request<'_>,
-        max_wait: Duration,
+        max_wait: Micros,
         may_revalidate: bool,
         now: impl FnOnce() -> Timestamp,
     ) -> Option<Outcome> {
@@ -94,14 +94,17 @@ impl DenyCache {
         let mut set = self.set(key.hash)?;
         let at = set.position(&key, request.policy)?;
         let steps = &mut set.entries[at].steps;
-        let refusal = steps.get(request, now);
-        if refusal.is_none() && may_revalidate {
+        if let Some(refusal) = steps.get(request, now) {
+            // Without `filter`, which copies the outcome once more.
+            return if refusal.wait > max_wait { Some(refusal) } else { None };
+        }
+        if may_revalidate {
             steps.revalidate(request, self.ttl, now);
             if steps.is_empty() {
                 set.entries.remove(at);
             }
         }
-        refusal.filter(|outcome| outcome.wait > Micros::from(max_wait))
+        None
     }
 
     /// Inserts a refusal of Redis. Removes what an outcome contradicts.

@@ -10,7 +10,7 @@ use super::{
     command::{IDEMPOTENT, SendOptions},
     deny_cache::DenyCache,
     echo::Command,
-    script::{Attempt, lift_block, settle_command},
+    script::{Attempt, settle_command},
 };
 use crate::{
     error::UnavailableReason,
@@ -72,15 +72,8 @@ impl Remote {
 
     /// Changes the units of a call that Redis decided.
     pub(super) async fn settle(&self, key: &Key, settle: Settle) -> Result<(), Unanswered> {
-        let change = async {
-            let command = |attempt| settle_command(key, settle, attempt);
-            self.client.change(key, self.ends(), command).await?;
-            if !settle.lifts_block {
-                return Ok(());
-            }
-            let command = |attempt| lift_block(key, settle.mark.at, attempt);
-            self.client.change(key, self.ends(), command).await
-        };
+        let command = |attempt| settle_command(key, settle, attempt);
+        let change = self.client.change(key, self.ends(), command);
         // More units make no remembered wait too long.
         if settle.raised() > 0 { change.await } else { self.invalidating(key, change).await }
     }

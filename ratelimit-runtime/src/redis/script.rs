@@ -19,7 +19,7 @@ pub(super) use self::lease::LeaseMark;
 use self::{lease::entry_id, permits::ScriptGate, text::Text};
 pub(super) use self::{
     lease::{EndedLease, Grant, LeaseCall, LeaseRequest},
-    permits::{MAX_RENEWED, decode_lost, lift_block, release, renew, reset},
+    permits::{MAX_RENEWED, decode_lost, release, renew, reset},
     settle::{settle_command, settle_is_known_for},
 };
 use super::echo::{Command, next_echo};
@@ -77,22 +77,22 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["7d5699a04af71639ae1eb5251f9d0a6ecb92a3ea", "0ee76ef83c0c36eb9c43e33bfa81e5287f625ebf"],
+        ["66443a16a995bf513147fa395a316485edde7a7a", "3c378cac9603ccf19b16ce587c011cb4f4a8c4f7"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["08d45b17de0931509567366f7d4d74741777a57f", "91472379cb923fb3eeacbe40cf3f4f68a630cb0d"],
+        ["a7b53e16c5d2c3469de0caabebc37d57a4899fe1", "8ee82daf2f642fe406e1a182884255a49b6b0eb9"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["0a18b89fe4967d9bd85a36c10f9552fc74671132", "cbcf69c4a0d96ed009770598f39a74309cae79fc"],
+        ["4c321dd38bcb0f8dc5f13f75f0345a75223fcb8a", "c6a0e603a0c3009bfc4cfcba198dc3306c87d96b"],
         push_bucket,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["31662ff879469ae321d94fc0b26d8e53f9600d31", "1af812d302de7fbb529d76067e200e380603676e"],
+        ["4e8e4ed45affcae029705d256ad455140aac8b3f", "061daa6a18ef2c4583710083a699f2989bab4c9d"],
         push_calendar_window,
     ),
 ];

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use fastrand::Rng;
-use harness::mixed::{FEATURES, LIMITS, MODES, OfCaller};
+use harness::mixed::{CREDIT, FEATURES, LIMITS, MODES, OfCaller};
 
 /// The lengths of the load, in microseconds: on one server, and on several.
 const LOADS: [u64; 2] = [7_000_000, 10_000_000];
@@ -14,8 +14,8 @@ pub(crate) const BOTH: usize = 5;
 /// The number of the limit that is paused too, and is decided while Redis is away.
 pub(crate) const GATE: usize = 7;
 
-/// The numbers of limits whose counts are found by their periods: a bucket, a fixed window and a counter.
-const RATED: [usize; 3] = [1, 2, 3];
+/// The numbers of limits whose counts are found by their periods: buckets, a fixed window and a counter.
+const RATED: [usize; 4] = [1, 2, 3, CREDIT];
 
 /// The number of processes.
 pub(crate) const PROCESSES: usize = 4;
@@ -147,6 +147,8 @@ impl Plan {
             let limit = random.usize(..LIMITS.len());
             let number = LIMITS[limit].number();
             let act = match changes[random.usize(..changes.len())] {
+                // An override in its place would end the candidate.
+                _ if limit == GATE => Act::Reset(random.usize(..PROCESSES)),
                 "lower" => Act::Number(number / 2),
                 "off" => Act::Off,
                 "rates" if RATED.contains(&limit) => Act::Slow,

@@ -13,6 +13,7 @@ use harness::{
     Promises,
     mixed::{
         BLOCKS, LIMITS, LONGEST_WAIT, MIXED_CALLER, MIXED_DEADLINE, MixedLimit, Note, OfCaller,
+        TRIED,
     },
     wall_clock,
 };
@@ -76,6 +77,10 @@ pub(crate) fn call(url: &str, number: &str, seed: &str, span: (&str, &str), mix:
         seed * 16 + number as u64 + caller.from.abs_diff(wall_clock()) / 1_000_000 * 4,
     );
     thread::spawn(watch_process);
+    if caller.has("candidate") {
+        let tried = Override::new().threshold(TRIED);
+        caller.limiter.overrides().candidate(LIMITS[GATE].name, tried).expect("a valid candidate");
+    }
     let until_start = caller.from.saturating_sub(wall_clock());
     thread::sleep(Duration::from_micros(until_start));
     let (ended, others_end) = mpsc::channel();
@@ -97,6 +102,9 @@ pub(crate) fn call(url: &str, number: &str, seed: &str, span: (&str, &str), mix:
     maker.block_on(caller.all_tasks(&mut random));
     others_end.recv().expect("the other runtime ends too");
     let unsent = maker.block_on(caller.limiter.flush()).err().map_or(0, |error| error.unsent());
+    if let Some(tried) = caller.limiter.overrides().candidates().pop() {
+        note(0, Note::Tried(tried.newly_admitted, tried.refused_otherwise));
+    }
     note(0, Note::Flushed(unsent.try_into().expect("a small number")));
     let _ = stdin().read_to_end(&mut Vec::new());
 }

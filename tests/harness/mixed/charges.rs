@@ -36,7 +36,10 @@ impl MixedRound {
                 Rule::Fixed => ("charged", Units { least: 0, ..self.of_log(audit) }),
                 Rule::Counter => ("charged", self.of_counter(audit)),
                 Rule::Permits => ("permit kept", self.of_permits(audit)),
-                Rule::Bucket(_) => continue,
+                Rule::Bucket(_) => {
+                    let (least, most) = self.of_bucket_at_end(audit);
+                    ("charged", Units { least, most })
+                }
             };
             if !(units.least..=units.most).contains(&audit.units) {
                 let Units { least, most } = units;
@@ -63,7 +66,7 @@ impl MixedRound {
     }
 
     /// Returns `true` if a process stood still in this span, or Redis, for so long that a reply perhaps came too late.
-    fn may_miss_deadline(&self, process: usize, span: Span) -> bool {
+    pub(super) fn may_miss_deadline(&self, process: usize, span: Span) -> bool {
         let is_its = |gap: &&Gap| gap.process.is_none_or(|it| it == process);
         let late = self.gaps.iter().filter(is_its).filter(|gap| overlaps(gap.span, span));
         2 * late.map(|gap| gap.span.1 - gap.span.0).sum::<u64>() > micros(MIXED_DEADLINE)

@@ -56,6 +56,8 @@ pub enum Note {
     Paused(usize, u64, u64),
     /// The caller is warned of a limit.
     Warned(usize),
+    /// The candidate has so many calls newly admitted, and refused otherwise.
+    Tried(u64, u64),
     /// All calls have ended, and so many settles, releases and leases could not be sent.
     Flushed(u64),
 }
@@ -165,6 +167,7 @@ impl fmt::Display for NoteLine {
             Note::Pauses(limit, length, from) => write!(f, "pauses {limit} {length} {from}"),
             Note::Paused(limit, length, from) => write!(f, "paused {limit} {length} {from}"),
             Note::Warned(limit) => write!(f, "warned {limit}"),
+            Note::Tried(admitted, otherwise) => write!(f, "tried {admitted} {otherwise}"),
             Note::Flushed(unsent) => write!(f, "flushed {unsent}"),
         }
     }
@@ -228,6 +231,7 @@ impl NoteLine {
             "pauses" => Note::Pauses(size(3), number(4), number(5)),
             "paused" => Note::Paused(size(3), number(4), number(5)),
             "warned" => Note::Warned(size(3)),
+            "tried" => Note::Tried(number(3), number(4)),
             "flushed" => Note::Flushed(number(3)),
             _ => panic!("an event: {line}"),
         };
@@ -279,6 +283,7 @@ mod tests {
             Note::Reset(1, 6),
             Note::Pauses(1, 7, 6),
             Note::Paused(1, 7, 6),
+            Note::Tried(1, 7),
             Note::Flushed(1),
         ];
         for note in replies.into_iter().chain(of_caller).chain(others) {

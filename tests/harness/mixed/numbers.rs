@@ -176,7 +176,7 @@ impl MixedRound {
     }
 
     /// Returns `true` if no other number was in force in the call's process.
-    fn certainly_has(&self, call: &MixedCall, number: Option<u64>) -> bool {
+    pub(super) fn certainly_has(&self, call: &MixedCall, number: Option<u64>) -> bool {
         let mut numbers = self.numbers_of(call.process, call.limit);
         let span = (call.asked, call.answered);
         self.may_have(call, number)

@@ -80,6 +80,8 @@ pub struct MixedRound {
     pub(super) pauses: Vec<Pause>,
     /// The process of each warning, its limit and its time.
     pub(super) warnings: Vec<(usize, usize, u64)>,
+    /// The calls of each process that its candidate has newly admitted, and those that were refused otherwise.
+    pub(super) tried: Vec<(usize, [u64; 2])>,
     /// The times in which Redis could not be reached.
     pub outages: Vec<(u64, u64)>,
     /// The times at which Redis has lost its keys.
@@ -133,6 +135,7 @@ impl MixedRound {
         findings.take_in(self.wrong_permits());
         findings.take_in(self.wrong_turns());
         findings.take_in(self.wrong_charges());
+        findings.take_in(self.wrong_candidates());
         findings
     }
 
@@ -201,6 +204,9 @@ impl MixedRound {
                 }
                 Note::Paused(limit, length, asked) => {
                     self.pauses.push(Pause { limit, length, asked, applied: Some(line.at) });
+                }
+                Note::Tried(admitted, otherwise) => {
+                    self.tried.push((process, [admitted, otherwise]));
                 }
                 Note::Warned(limit) => self.warnings.push((process, limit, line.at)),
                 Note::Flushed(unsent) => self.unsent.push((process, line.at, unsent)),

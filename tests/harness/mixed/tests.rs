@@ -1,6 +1,7 @@
 //! Each rule is broken by a history: a checker that finds nothing is worth nothing.
 
 mod blocks;
+mod candidates;
 mod charges;
 mod failover;
 mod numbers;
@@ -24,6 +25,7 @@ const COUNTER: usize = 3;
 const SLOTS: usize = 4;
 const BARRED: usize = 6;
 const GATE: usize = 7;
+const CREDIT: usize = super::CREDIT;
 
 /// The history of some processes.
 #[derive(Clone, Default)]

@@ -3,7 +3,7 @@
 
 local call, NAMED, JOINED = redis.call, '4', '5'
 
--- Settles a call: replaces its units.
+-- Settles a call: replaces its units. Returns true if that changes something.
 local function settle(state, ARGV)
   local log, birth, now, count, cut, others = state.log, state.birth, state.now, state.count, state.cut, state.others
   local mode, cost, last_turn = ARGV[3], tonumber(ARGV[2]), state.last_turn
@@ -17,11 +17,11 @@ local function settle(state, ARGV)
   -- A charge under the header "@" is known by its id alone.
   is_own = is_own or is_single and stamp
   if from == to or not is_own and (to < from or now < tonumber(ARGV[8])) then
-    return {}
+    return false
   end
   if not stamp and (to < from or is_own and mode ~= JOINED and at + keep > now) then
     -- A charge that is gone although it is young was settled before.
-    return {}
+    return false
   end
   if not birth then
     -- The log has expired. A new one starts with what exceeds the charge.
@@ -33,7 +33,7 @@ local function settle(state, ARGV)
     count_for_tiers(state, arguments)
     local added, one = entries_of(id + 1, more)
     if not stamp and call('ZSCORE', log, one) then
-      return {}
+      return false
     end
     push(arguments, now, added)
   end
@@ -65,7 +65,7 @@ local function settle(state, ARGV)
   if more > 0 then
     expire(state, now)
   end
-  return {}
+  return true
 end
 
 -- Moves the first turn that lies ahead to the microsecond at which it has room.

@@ -357,6 +357,7 @@ impl CallEntries {
     }
 
     /// Lowers a charge, once.
+    #[inline]
     pub(super) fn lower(&mut self, at: usize, to: u32) {
         let less = u64::from(self.entries[at].units - to);
         (self.entries[at].units, self.entries[at].id) = (to, NOBODY);

@@ -27,7 +27,7 @@ if op == TURNS then
 end
 local state = open(log, ARGV, now)
 if op == SETTLE then
-  return named(settle(state, ARGV))
+  return { settle(state, ARGV) and ARGV[4] + 0 or -ARGV[4] }
 elseif op == ADVANCE then
   return named(advance(state, ARGV))
 end

@@ -106,7 +106,7 @@ impl World {
     fn call(&mut self) {
         let (call, now, key) = (self.draw(), self.store.clock().now(), self.key());
         let request = call.request(Op::Take);
-        let Some(found) = self.cache.get(key.as_key_ref(), request, Duration::ZERO, true, || now)
+        let Some(found) = self.cache.get(key.as_key_ref(), request, Micros::ZERO, true, || now)
         else {
             self.figures.sent += 1;
             self.flights.push(Flight { call, sent: now, outcome: None });

@@ -90,7 +90,7 @@ fn decide(store: &mut State, now: u64, op: Op, cost: u32) -> Outcome {
 impl World {
     fn call(&mut self, cost: u32) {
         let (now, request) = (self.now, Request::new(&POLICY, Op::Take, cost));
-        let Some(found) = self.cache.get(key(), request, Duration::ZERO, true, || at(now)) else {
+        let Some(found) = self.cache.get(key(), request, Micros::ZERO, true, || at(now)) else {
             self.asked = now;
             return self.flights.push(Flight { cost, sent: now, outcome: None });
         };

@@ -40,7 +40,7 @@ fn new() -> Arc<DenyCache> {
 
 fn wait_at(cache: &DenyCache, now: Timestamp) -> Option<u64> {
     cache
-        .get(key().as_key_ref(), REQUEST, Duration::ZERO, true, || now)
+        .get(key().as_key_ref(), REQUEST, Micros::ZERO, true, || now)
         .map(|outcome| outcome.wait.get())
 }
 

@@ -42,6 +42,8 @@ pub(super) const STEP_BYTES: usize = size_of::<Step>();
 struct Step {
     /// The step refuses calls whose cost leaves at most this much of the first tier's threshold.
     spare: i64,
+    /// `true` if it is the refusal of a blocked caller, for calls that leave as much and no others.
+    is_of_block: bool,
     /// The earliest end of the refusal.
     end: Timestamp,
     /// The instant from which the step needs revalidation: one TTL after the call was sent.
@@ -52,6 +54,14 @@ struct Step {
     used: i64,
     /// The earliest instant of the full quota.
     reset_at: Timestamp,
+}
+
+impl Step {
+    /// Returns `true` if the step is about calls that leave `spare`.
+    #[inline]
+    fn refuses(&self, spare: i64) -> bool {
+        spare == self.spare || spare < self.spare && !self.is_of_block
+    }
 }
 
 impl RefusalSteps {
@@ -86,19 +96,20 @@ impl RefusalSteps {
     pub(super) fn revalidate(&mut self, request: Request<'_>, ttl: Duration, now: Timestamp) {
         let spare = spare(request.policy, request.cost);
         self.steps.retain(|it| now < it.end);
-        if self.steps.iter().any(|it| self.refuses(it, spare)) {
+        if self.steps.iter().any(|it| it.refuses(spare)) {
             self.revalidating_until = now + ttl;
         }
     }
 
     /// Returns the refusal that Redis would return; `None` if no step refuses, or if a revalidation is due.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "so that the outcome is not copied")]
+    #[inline(always)]
     pub(super) fn get(&self, request: Request<'_>, now: Timestamp) -> Option<Outcome> {
         let step = self.longest(spare(request.policy, request.cost), now)?;
         let left = threshold(request.policy) - step.used;
         let remaining = u32::try_from(left.max(0)).unwrap_or(u32::MAX);
         // The window may refuse the call for longer than the block lasts.
-        let admitted_at = if self.policy.has_block() { step.reset_at } else { step.end };
+        let admitted_at = if step.is_of_block { step.reset_at } else { step.end };
         let refused = Outcome::refused(admitted_at - now, step.reset_at - now);
         let (more, lasts, decided_by) = (Micros::ZERO, Micros::ZERO, DecidedBy::DenyCache);
         let Step { tier, kind, .. } = *step;
@@ -111,7 +122,7 @@ impl RefusalSteps {
         let is_revalidating = now < self.revalidating_until;
         let mut longest: Option<&Step> = None;
         for step in &self.steps {
-            if self.refuses(step, spare)
+            if step.refuses(spare)
                 && now < step.end
                 && (is_revalidating || now < step.fresh_until)
                 && longest.is_none_or(|longest| longest.end <= step.end)
@@ -120,12 +131,6 @@ impl RefusalSteps {
             }
         }
         longest
-    }
-
-    /// Returns `true` if the step is about calls that leave `spare`.
-    #[inline]
-    fn refuses(&self, step: &Step, spare: i64) -> bool {
-        if self.policy.has_block() { spare == step.spare } else { spare <= step.spare }
     }
 
     /// Returns `true` if by this outcome more is available than these steps admit.
@@ -146,7 +151,7 @@ impl RefusalSteps {
             let spare = spare(policy, units);
             let mut steps = self.steps.iter();
             // A block ends for calls of every cost.
-            steps.any(|it| (policy.has_block() || spare <= it.spare) && free_at < it.end)
+            steps.any(|it| (it.is_of_block || spare <= it.spare) && free_at < it.end)
         };
         if admitted {
             return contradicts(remaining.saturating_add(cost), Micros::ZERO);
@@ -184,16 +189,14 @@ impl RefusalSteps {
         self.revalidating_until = Timestamp::default();
         self.steps.retain(|it| sent < it.fresh_until);
         let Outcome { tier, remaining, wait, more, reset, .. } = outcome;
+        let is_of_block = request.policy.has_block();
         // Whoever repeats an offence is blocked.
-        let kind = if request.policy.has_block() { OutcomeKind::Gated } else { outcome.kind };
+        let kind = if is_of_block { OutcomeKind::Gated } else { outcome.kind };
         let used = threshold(request.policy) - i64::from(remaining);
         let next = remaining.saturating_add(1);
         let cost = request.cost.max(1);
-        let refusals: &[_] = if request.policy.has_block() {
-            &[(cost, more)]
-        } else {
-            &[(cost, wait), (next.min(cost), more)]
-        };
+        let refusals: &[_] =
+            if is_of_block { &[(cost, more)] } else { &[(cost, wait), (next.min(cost), more)] };
         for &(units, wait) in refusals {
             let (spare, end, reset_at) = (spare(request.policy, units), sent + wait, sent + reset);
             self.steps.retain(|it| spare < it.spare || end < it.end);
@@ -201,7 +204,8 @@ impl RefusalSteps {
                 self.steps.remove(0);
             }
             self.steps.reserve_exact(1);
-            self.steps.push(Step { spare, end, fresh_until, tier, kind, used, reset_at });
+            let step = Step { spare, is_of_block, end, fresh_until, tier, kind, used, reset_at };
+            self.steps.push(step);
         }
     }
 

@@ -45,7 +45,7 @@ fn insert(
 
 fn get(cache: &DenyCache, caller: &str, request: Request<'_>, now: Timestamp) -> Option<Outcome> {
     let key = key_under(request.policy, caller);
-    cache.get(key.as_key_ref(), request, Duration::ZERO, true, || now)
+    cache.get(key.as_key_ref(), request, Micros::ZERO, true, || now)
 }
 
 fn is_cached(cache: &DenyCache, caller: &str, cost: u32, now: Timestamp) -> bool {
@@ -109,8 +109,9 @@ fn a_refusal_implies_those_of_larger_costs() {
     let later = now + 3 * SECOND;
     assert_eq!([2, 3, 4].map(|cost| wait(cost, later)), [None, None, Some(6)]);
     // A call that may wait as long is sent.
-    let is_sent =
-        |max_wait| cache.get(key("alice").as_key_ref(), four, max_wait, true, || now).is_none();
+    let is_sent = |max_wait| {
+        cache.get(key("alice").as_key_ref(), four, Micros::from(max_wait), true, || now).is_none()
+    };
     assert!(is_sent(9 * SECOND) && !is_sent(8_999_999 * MICRO));
 }
 

@@ -8,16 +8,17 @@
 --                counts, and a member "w<process> <held> <stage> <till>": the permits that it has, 0 if it waits
 --                for its first permit, 1 if it has its turn and waits for more, 2 if it has its turn and its
 --                last call did not have to wait, and the microsecond from which the claim is void
--- KEYS[3]        the last block, if there are lengths: "level until length", the offences that are not forgiven, the
---                microsecond from which the caller is no longer shut out, and the microseconds before it, which
---                are 0 once it is lifted
+-- KEYS[3]        the last block, if there are lengths: "level until length lacked", the offences that are not
+--                forgiven, the microsecond from which the caller is no longer shut out, the microseconds before
+--                it, which are 0 once it is lifted, and the units that its call lacked
 -- ARGV[1]        id of the call's permit
 -- ARGV[2]        number of permits, 0 if there is no such gate
 -- ARGV[3]        timeout of a permit, in microseconds
 -- ARGV[4]        1 if the call needs a permit, 0 for a look at what is left; "1 <process> <held>" if the call
 --                may wait, with the permits that its process has; "each" for a look at each tier by itself
 -- ARGV[5]        the lengths of blocks in microseconds with a space between them, "" without any
--- ARGV[6], ..    arguments of the algorithm, the first of which is the op: 0 peeks, 1 takes
+-- ARGV[6], ..    arguments of the algorithm, the first of which is the op: 0 peeks, 1 takes, 2 settles at 0 units.
+--                A settle passes no gate, and KEYS[2] is then the algorithm's own
 -- Returns        {-1, pause} if no permit is free for the call, with the microseconds after which it may ask
 --                again; otherwise the algorithm's reply, or without a window
 --                {1, remaining}, where `remaining` permits are free after the call;
@@ -33,6 +34,9 @@
 -- blocked caller has the longer wait, of the block or of the algorithm, and the rest of the block in place of `more`.
 -- A call of 0 units passes. A call that was charged before the block, and is sent again because its reply was lost,
 -- is admitted. Each quiet stretch as long as the last block has forgiven one offence.
+--
+-- A settle gives units back to a call that takes nothing after all. A block that began while they were taken is for
+-- no offence if its call had room without them, and is lifted. That happens once, as the settle does.
 --
 -- While processes wait, the one with the fewest permits comes first, and of those with as many the one that has
 -- waited for longest. Its turn begins with its first permit and lasts for its part of a round, in which it is
@@ -141,31 +145,48 @@ local function refusal(reply, left)
   return { 0, tier, 0, wait, wait, left, 0 }
 end
 
--- Returns the offences that are not forgiven, the end of the last block and its length.
+-- Returns the offences that are not forgiven, the end of the last block, its length, and what its call lacked.
 local function last_block()
-  local level, till, length = string.match(redis.call('GET', KEYS[3]) or '', '^(%d+) (%d+) (%d+)$')
-  return tonumber(level or 0), tonumber(till or 0), tonumber(length or 0)
+  local stored = redis.call('GET', KEYS[3]) or ''
+  local level, till, length, lacked = string.match(stored, '^(%d+) (%d+) (%d+) (%d+)$')
+  return tonumber(level or 0), tonumber(till or 0), tonumber(length or 0), tonumber(lacked or 0)
+end
+
+local function block_text(level, till, length, lacked)
+  return string.format('%d %.0f %.0f %.0f', level, till, length, lacked)
 end
 
 -- Keeps a block from now on until its offence is forgiven.
-local function keep_block(lengths, level, length, now)
+local function keep_block(lengths, level, length, lacked, now)
   local forgiven = length
   for i = 1, math.min(level, #lengths) do
     forgiven = forgiven + lengths[i]
   end
-  local text = string.format('%d %s %.0f', level, micros(now + length), length)
   local ttl = string.format('%d', math.floor(forgiven / 1000) + 999)
-  redis.call('SET', KEYS[3], text, 'PX', ttl)
+  redis.call('SET', KEYS[3], block_text(level, now + length, length, lacked), 'PX', ttl)
+end
+
+-- Takes units off what the call of the last block lacked, if it began since they were taken.
+local function lift(units, taken)
+  local level, till, length, lacked = last_block()
+  if length == 0 or till - length < taken then
+    return
+  end
+  lacked = lacked - units
+  if lacked <= 0 then
+    level, till, length, lacked = level - 1, till - length, 0, 0
+  end
+  redis.call('SET', KEYS[3], block_text(level, till, length, lacked), 'KEEPTTL')
 end
 
 -- Returns the microseconds for which the caller is still blocked, 0 or less if it is not.
 local function blocked_for(lengths, now)
-  local level, till, length = last_block()
+  local level, till, length, lacked = last_block()
   if till - now > length then
     -- The clock has stepped back.
     till = now + length
     if is_take then
-      keep_block(lengths, level, length, now)
+      keep_block(lengths, level, length, lacked, now)
     end
   end
   return till - now
@@ -177,7 +198,18 @@ local function was_charged(look, now)
   return is_take and arguments[3] == '2' and look[1] > 0 and look[7] < now
 end
 
-local function offend(lengths, reply, now)
+-- Returns the units that a refused call lacks, of several tiers in the one with the fewest left. Where the refusal
+-- is recorded as well, none is left.
+local function lacked_by(reply, decide)
+  local left = arguments[2] + 0
+  repeat
+    left = #reply < 7 and 0 or math.min(reply[3], left - 1)
+    reply = left > 0 and decide({ '0', string.format('%d', left), unpack(arguments, 3) })
+  until not reply or reply[1] > 0
+  return arguments[2] - left
+end
+
+local function offend(lengths, reply, decide, now)
   local level, till = last_block()
   level = math.min(level, #lengths)
   while level > 0 and till + lengths[level] <= now do
@@ -185,7 +217,7 @@ local function offend(lengths, reply, now)
     level = level - 1
   end
   level = math.min(level + 1, #lengths)
-  keep_block(lengths, level, lengths[level], now)
+  keep_block(lengths, level, lengths[level], lacked_by(reply, decide), now)
   return refusal(reply, lengths[level])
 end
 
@@ -246,6 +278,13 @@ local function decide_with_permit(now, decide)
 end
 
 local function gates(decide)
+  if arguments[1] == '2' then
+    local settled = decide(arguments)
+    if (settled[1] or 0) > 0 then
+      lift(arguments[2] + 0, arguments[5] + 0)
+    end
+    return settled
+  end
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
   local lengths, left = {}, 0
@@ -267,7 +306,7 @@ local function gates(decide)
   local reply = most > 0 and decide_with_permit(now, decide) or decide(arguments)
   -- Without a free permit there are two numbers.
   if lengths[1] and is_take and #reply > 2 and reply[1] <= 0 then
-    reply = offend(lengths, reply, now)
+    reply = offend(lengths, reply, decide, now)
     reply[7] = now
   end
   return reply

@@ -9,27 +9,24 @@ use crate::{
     policy::Policy,
     redis::echo::Command,
     request::{CallerUsage, Mark, Outcome, PermitClaim, PermitRequest},
-    time::{Micros, Timestamp},
+    time::Micros,
 };
 
 /// The suffix of the permits' key, beside the key of their caller.
 const PERMITS: &str = "c";
 
 /// The suffix of a block's key.
-const BLOCK: &str = "b";
+pub(super) const BLOCK: &str = "b";
 
 /// Permits renewed by one command at most. A thousand take half a millisecond of the server.
 pub(crate) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "23e0e6b647facf17b4640458cf81b8b2e6451852" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "be878ee70bfca0020564fe55b81ea1000f1dc237" };
 
 pub(super) static RENEW: Text =
     Text { source: sources::RENEW, sha1: "42e15bd8a324dc6a66b2f11b46302aa493b37a9c" };
-
-pub(super) static LIFT: Text =
-    Text { source: include_str!("lift.lua"), sha1: "6df624e040dfed811be07566c79d26cec7589e73" };
 
 /// The gate that a call passes before an algorithm decides.
 #[derive(Clone, Copy)]
@@ -113,14 +110,6 @@ pub(crate) fn reset(key: &Key) -> Cmd {
     let mut command = redis::cmd("UNLINK");
     command.arg(key.as_bytes()).arg(key.companion(BLOCK));
     command
-}
-
-/// Builds the command of an attempt to lift a block that began while units were taken, at `taken`, which are given
-/// back.
-pub(crate) fn lift_block(key: &Key, taken: Timestamp, attempt: Attempt) -> Command {
-    let mut command = LIFT.start(attempt, &[&key.companion(BLOCK)]);
-    command.arg(taken.get());
-    Command::echoed(command, taken.get())
 }
 
 /// Builds the command that frees a permit.

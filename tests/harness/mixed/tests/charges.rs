@@ -80,3 +80,31 @@ fn units_on_lease_of_a_process_that_stood_still_are_charged_late() {
     more.clone().note(0, 0, 3 * SECOND / 2, gap).is_sound();
     more.note(1, 0, 3 * SECOND / 2, gap).breaks("charged");
 }
+
+#[test]
+fn a_bucket_lacks_what_its_calls_have_taken_and_not_got_back() {
+    // Ten tokens a second come back.
+    let story = Story::new().calls(CREDIT, spread(50, 0, 10));
+    let at = |story: &Story, units| story.clone().audit(CREDIT, 2 * SECOND, units);
+    at(&story, 30).is_sound();
+    at(&story, 27).breaks("charged");
+    at(&story, 33).breaks("charged");
+    let settled = |to, applied: bool| {
+        let further = [(20, Note::Settles(to)), (30, Note::Settled), (31, Note::Ended)];
+        let further = if applied { &further[..] } else { &[further[0], further[2]][..] };
+        story.clone().call(told(CREDIT, 20, 10, 11, AT_ONCE), further)
+    };
+    for (to, units) in [(0, 30), (5, 35), (25, 55)] {
+        at(&settled(to, true), units).is_sound();
+        at(&settled(to, true), units + 3).breaks("charged");
+        at(&settled(to, true), units - 3).breaks("charged");
+    }
+    // A process that was killed may not have given them back.
+    let mut killed = settled(0, false);
+    at(&killed, 50).breaks("charged");
+    killed.processes[0].is_killed = true;
+    at(&killed, 50).is_sound();
+    let reset = story.note(0, 0, 900 * MS, Note::Reset(CREDIT, 890 * MS));
+    at(&reset, 0).is_sound();
+    at(&reset, 30).breaks("charged");
+}

@@ -47,6 +47,26 @@ fn a_block_is_a_reason_until_it_is_over() {
 }
 
 #[test]
+fn units_of_two_limits_are_no_reason_once_one_has_refused() {
+    let joint = Told { is_joint: true, ..told(BARRED, 2, 80 * MS, 100 * MS, Reply::Refused) };
+    let some = Story::new().calls(BARRED, spread(5, 0, 70 * MS)).call(joint, &[]);
+    let with = |at| some.clone().call(refused(BARRED, at), &[]);
+    with(95 * MS).is_sound();
+    with(105 * MS).breaks("refused");
+    let mut outage = with(105 * MS);
+    outage.outages.push((START + 90 * MS, START + 99 * MS));
+    outage.is_sound();
+    // A block that began meanwhile is lifted with them, and a process may not know that for a second.
+    let blocked = |process, at| Told { process, blocks: 1, ..refused(BARRED, at) };
+    let with =
+        |process, at| some.clone().call(blocked(0, 95 * MS), &[]).call(blocked(process, at), &[]);
+    with(0, 98 * MS).is_sound();
+    with(0, 600 * MS).is_sound();
+    with(1, 98 * MS).is_sound();
+    with(1, 600 * MS).breaks("refused");
+}
+
+#[test]
 fn a_pause_is_a_reason_until_its_process_learns_of_a_reset() {
     Story::new().call(refused(GATE, SECOND), &[]).breaks("refused");
     let paused = Story::new().note(1, 0, 20 * MS, Note::Paused(GATE, SECOND, 10 * MS));
