@@ -24,7 +24,7 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
     let mut errors = Errors::default();
     let mut function = match Function::parse_item(item) {
         Ok(function) => function,
-        Err(error) => {
+        Err((item, error)) => {
             validate_arguments(&attributes, &mut errors);
             errors.push(error);
             let errors = errors.into_tokens();

@@ -5,7 +5,8 @@
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{
-    Attribute, FnArg, Path, ReturnType, Signature, Token, Type, Visibility, braced,
+    Attribute, FnArg, Item, Path, ReturnType, Signature, Token, Type, TypeParamBound, Visibility,
+    braced,
     parse::{Parse, ParseStream},
     parse_quote,
     token::Brace,
@@ -18,6 +19,10 @@ use crate::{
     return_type,
     tokens::{binds, spanned},
 };
+
+/// Advice where a macro for mocks has copied the attribute, such as to `expect_get` of a method `get`.
+const COPIED: &str = "if `#[automock]` has copied it here, put `#[rate_limit]` on the \
+                      implementations of the trait, or on a function that the method calls";
 
 /// A function, with its body as raw tokens.
 pub(crate) struct Function {
@@ -65,16 +70,28 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// An error at the first token if it is no function, otherwise at the first unexpected token.
-    pub(crate) fn parse_item(item: &TokenStream) -> syn::Result<Self> {
+    /// The item, if there is one, and an error at its first token if it is no function, otherwise at the first
+    /// unexpected token.
+    pub(crate) fn parse_item(
+        item: &TokenStream,
+    ) -> Result<Self, (Option<&TokenStream>, syn::Error)> {
         syn::parse2(item.clone()).map_err(|error| {
             let is_fn =
                 |token: &TokenTree| matches!(token, TokenTree::Ident(ident) if ident == "fn");
             if item.clone().into_iter().any(|token| is_fn(&token)) {
-                return error;
+                return (Some(item), error);
             }
             let first = item.clone().into_iter().next();
-            syn::Error::new_spanned(first, "`#[rate_limit]` goes on an `async fn`")
+            if syn::parse2::<Item>(item.clone()).is_ok() {
+                let message = "`#[rate_limit]` goes on an `async fn`";
+                return (Some(item), syn::Error::new_spanned(first, message));
+            }
+            let message = format!(
+                "`#[rate_limit]` goes on an `async fn`, no statement or closure: call a limited \
+                 function in it; {COPIED}"
+            );
+            // The compiler would not read an error after a statement.
+            (None, syn::Error::new_spanned(first, message))
         })
     }
 
@@ -103,14 +120,16 @@ impl Function {
             Some(_) if constness.is_some() => {
                 errors.at(constness, "a `const fn` cannot ask a rate limiter; write `async fn`");
             }
-            Some((_, Body::Plain(_))) if asyncness.is_none() => errors.at(
-                fn_token,
-                format!(
-                    "`#[rate_limit]` goes on an `async fn`, because a store may have to be asked: \
-                     write `async fn {name}`; if another attribute has taken the `async` away, as \
-                     `#[tokio::main]` and `#[tokio::test]` do, put `#[rate_limit]` above it"
-                ),
-            ),
+            Some((_, Body::Plain(_))) if asyncness.is_none() => {
+                let instead = self.instead_of_no_async();
+                errors.at(
+                    fn_token,
+                    format!(
+                        "`#[rate_limit]` goes on an `async fn`, because a store may have to be \
+                         asked: {instead}"
+                    ),
+                );
+            }
             Some((_, Body::Boxed(boxed))) => {
                 if let Some(statement) = boxed.runs_too_early() {
                     errors.at(
@@ -123,6 +142,25 @@ impl Function {
             }
             Some(_) => {}
         }
+    }
+
+    /// Returns what to write for a function that is not `async`, by the macro that may have made it.
+    fn instead_of_no_async(&self) -> String {
+        let Signature { ident: name, output, .. } = &self.signature;
+        if name.to_string().starts_with("expect_") {
+            return COPIED.to_owned();
+        }
+        if is_future(output) {
+            return format!(
+                "write `async fn {name}`, which returns the output of this future; if \
+                 `#[trait_variant::make]` has made it of an `async fn`, put `#[rate_limit]` on the \
+                 implementations of the trait"
+            );
+        }
+        format!(
+            "write `async fn {name}`; if another attribute has taken the `async` away, as \
+             `#[tokio::main]` and `#[tokio::test]` do, put `#[rate_limit]` above it"
+        )
     }
 
     /// Validates that the return type can be changed, for the argument `flag`.
@@ -223,6 +261,18 @@ impl Function {
         let first = tokens.next().map_or_else(|| name.span(), |token| token.span());
         (first, tokens.last().map_or(first, |token| token.span()))
     }
+}
+
+/// Returns `true` for `impl Future<..>`.
+fn is_future(output: &ReturnType) -> bool {
+    let ReturnType::Type(_, output) = output else { return false };
+    let Type::ImplTrait(output) = &**output else { return false };
+    output.bounds.iter().any(|bound| match bound {
+        TypeParamBound::Trait(bound) => {
+            bound.path.segments.last().is_some_and(|it| it.ident == "Future")
+        }
+        _ => false,
+    })
 }
 
 /// Returns an inner attribute as an outer one.

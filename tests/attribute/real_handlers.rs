@@ -301,6 +301,20 @@ mod plain {
         Ok(())
     }
 
+    /// A closure has no attributes.
+    #[tokio::test]
+    async fn an_async_closure_is_limited_by_a_function_in_it() {
+        let call = async |user: u32| {
+            #[rate_limit(threshold = 1, key = user)]
+            async fn limited(user: u32) -> Result<u32, RateLimitError> {
+                Ok(user)
+            }
+
+            limited(user).await
+        };
+        once(|| call(1)).await;
+    }
+
     #[tokio::test]
     async fn plain_functions_are_limited() {
         once(|| patterns((1, 2), [3, 4], vec![], (), &5)).await;

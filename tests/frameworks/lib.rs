@@ -2,4 +2,11 @@
 #![cfg(test)]
 
 mod attributes;
+mod bots;
+mod discord;
+mod http;
+mod server;
 mod services;
+
+/// A part of the text of each refusal.
+const REFUSED: &str = "exceeded: at most 1 per 30s";

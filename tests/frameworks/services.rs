@@ -2,7 +2,7 @@
 
 use ratelimit_runtime::{RateLimitError, rate_limit};
 
-const REFUSED: &str = "exceeded: at most 1 per 30s";
+use crate::REFUSED;
 
 mod graphql {
     use async_graphql::{Context, EmptyMutation, EmptySubscription, Object, Request, Schema};

@@ -3,6 +3,10 @@
 
 use std::{
     collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -236,7 +240,7 @@ async fn a_spread_follows_the_units_as_they_come_free() {
     assert_eq!(told, ["1", "2", "3", "4", "5", "7", "8"]);
 }
 
-async fn stay(Extension(held): Extension<std::sync::Arc<Held>>) {
+async fn stay(Extension(held): Extension<Arc<Held>>) {
     held.stay().await;
 }
 
@@ -247,12 +251,12 @@ async fn the_guess_of_a_busy_limit_is_set_by_the_limiter_and_by_each_layer() {
     let told = async |limiter: Limiter,
                       gate: Option<Option<Duration>>,
                       layer: Option<Option<Duration>>| {
-        let held = std::sync::Arc::new(Held::default());
+        let held = Arc::new(Held::default());
         let inner = RateLimitLayer::new(ONE).on_missing(OnMissing::Shared).limiter(limiter);
         let inner = gate.into_iter().fold(inner, RateLimitLayer::retry_busy_after);
         let outer = layer.into_iter().fold(by_user(), IdentityLayer::retry_busy_after);
         let router = Router::new().route("/", get(stay)).layer(inner);
-        let router = router.layer(Extension(std::sync::Arc::clone(&held))).layer(outer);
+        let router = router.layer(Extension(Arc::clone(&held))).layer(outer);
         let [_, refused] = held.beside(async || ask(&router, request("/", "alice")).await).await;
         assert_eq!(refused.status(), 429);
         let wait: Option<u64> = header(&refused, "retry-after").map(|it| it.parse().unwrap());
@@ -277,6 +281,35 @@ async fn the_guess_of_a_busy_limit_is_set_by_the_limiter_and_by_each_layer() {
         let told = told(limiter, gate, layer).await;
         assert_eq!(told.is_some(), expected.is_some(), "{told:?} {gate:?} {layer:?}");
         assert!(told.is_none_or(|wait| expected.unwrap().contains(&wait)), "{told:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_guess_is_no_shorter_than_the_wait_of_an_exhausted_limit() {
+    #[rate_limit(name = "narrow", key = "all", concurrency = 1)]
+    async fn narrow(held: &Held) -> Limited<&'static str> {
+        held.stay().await;
+        Ok("hello")
+    }
+
+    #[rate_limit(name = "short", period = "1100ms", threshold = 1)]
+    async fn hello(Extension(held): Extension<Arc<Held>>) -> Limited<&'static str> {
+        narrow(&held).await
+    }
+
+    let held = Arc::new(Held::default());
+    let router = Router::new().route("/", get(hello)).layer(Extension(Arc::clone(&held)));
+    let router = router.layer(by_user());
+    let users = AtomicU32::new(0);
+    let ask_as_another = async || {
+        let user = users.fetch_add(1, Ordering::Relaxed);
+        ask(&router, request("/", &user.to_string())).await
+    };
+    // The guesses lie between 1 and 2 s: some would be rounded to 1, before the user's own unit is free.
+    for _ in 0..10 {
+        let [_, refused] = held.beside(ask_as_another).await;
+        assert_eq!(header(&refused, "ratelimit"), Some(r#""short";r=0;t=2, "narrow";r=0"#));
+        assert_eq!(header(&refused, "retry-after"), Some("2"));
     }
 }
 

@@ -1,11 +1,11 @@
-//! The wait that clients are told, in seconds and in milliseconds. Pure.
+//! The wait that a response names, in seconds and in milliseconds. Pure.
 
 use std::time::Duration;
 
 use super::headers::{RETRY_AFTER, RETRY_AFTER_MS, seconds};
 use crate::error::RateLimitError;
 
-/// The longest wait that clients are told. Timers of Node have 31 bits of milliseconds: after a longer wait they repeat
+/// The longest wait that a response names. Timers of Node have 31 bits of milliseconds: after a longer wait they repeat
 /// the request at once.
 const LONGEST: Duration = Duration::from_secs(2_147_483);
 
@@ -29,10 +29,11 @@ impl Wait {
         exact.map(|exact| Self { exact, is_guess })
     }
 
-    /// Returns this wait, or a longer one.
+    /// Returns this wait, or a longer one that is known. A guess that would be rounded below that one is rounded up.
     #[cfg(any(feature = "actix", feature = "tower"))]
-    pub(super) fn at_least(self, wait: Duration) -> Self {
-        if wait > self.exact { Self { exact: wait, is_guess: false } } else { self }
+    pub(super) fn at_least(self, known: Duration) -> Self {
+        let wait = Self { exact: self.exact.max(known), ..self };
+        Self { is_guess: self.is_guess && wait.whole_seconds() >= seconds(known), ..wait }
     }
 
     /// Returns whole seconds, at least 1: rounded up if the wait is known, and a guess to the nearest second.
