@@ -179,7 +179,7 @@ impl Dashboard {
     ) -> Answer {
         let acting = self.act_as(viewer, scope)?;
         let _acting = self.acting.lock().await;
-        let before = acting.read(limit, None).await.map_err(|why| refused(&why))?;
+        let before = acting.read(limit.into()).await.map_err(|why| refused(&why))?;
         let (mut fields, has_end) = (fields_of(before.as_ref()), until.is_some());
         let mut others = String::new();
         match change {
@@ -203,7 +203,7 @@ impl Dashboard {
             return Err(refused(&why));
         }
         let (removes, was_none) = (after.is_none(), before.is_none());
-        acting.write(limit, None, after).await.map_err(|why| refused(&why))?;
+        acting.write(limit.into(), after).await.map_err(|why| refused(&why))?;
         let target = acting.source();
         tracing::info!(policy = limit, action = words, %target, "an operator acted on a rate limit");
         let sources = acting.overrides.by_source(limit).into_iter();

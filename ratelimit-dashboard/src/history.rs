@@ -134,11 +134,11 @@ pub(super) async fn undo(action: Action<Undo>) -> Answer {
         return Err(conflict(changed));
     }
     // Another process may have written since the latest poll.
-    let now = acting.read(&change.limit, change.caller.as_ref()).await;
+    let now = acting.read(change.place()).await;
     if now.map_err(|why| refused(&why))? != change.after {
         return Err(conflict(changed));
     }
-    let written = acting.write(&change.limit, change.caller.as_ref(), change.before.clone());
+    let written = acting.write(change.place(), change.before.clone());
     written.await.map_err(|why| refused(&why))?;
     let (policy, target) = (&*change.limit, acting.source());
     tracing::info!(policy, action = "undo", %target, "an operator acted on a rate limit");

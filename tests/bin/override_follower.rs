@@ -15,7 +15,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Limiter::connect(&url).await?
     } else {
         let limiter = Limiter::from_env().await?;
-        limiter.overrides().set(SHARED.name(), Override::new().threshold(3))?;
+        limiter.overrides().here().set(SHARED.name(), Override::new().threshold(3))?;
         limiter
     };
     let mut printed = String::new();

@@ -68,7 +68,7 @@ pub struct Override {
     pub concurrency: Option<u32>,
     /// The numbers that are tried beside those of the limit. See [`Overrides::candidate`](crate::Overrides::candidate).
     pub candidate: Option<Box<Override>>,
-    /// The start of a candidate, by the clock of the limiter's Redis. `set` and `publish` write it. One with another
+    /// The start of a candidate, by the clock of the limiter's Redis. `set` writes it. One with another
     /// start has counts of its own.
     pub since: Option<SystemTime>,
     /// `true` if the caller is shut out. For single callers; excludes all other values but `until` and `by`.
@@ -77,6 +77,13 @@ pub struct Override {
     pub until: Option<SystemTime>,
     /// The operator who made the override, for [`Overrides::history`](crate::Overrides::history).
     pub by: Option<String>,
+}
+
+/// The override that sets this enforcement alone.
+impl From<Enforcement> for Override {
+    fn from(enforcement: Enforcement) -> Self {
+        Self::new().enforcement(enforcement)
+    }
 }
 
 impl Override {

@@ -139,7 +139,7 @@ impl Overrides {
     ///
     /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
     /// let limiter = Limiter::in_memory();
-    /// limiter.overrides().by("alice").set("search", Override::new().threshold(50))?;
+    /// limiter.overrides().by("alice").here().set("search", Override::new().threshold(50))?;
     /// let change = limiter.overrides().history().remove(0);
     /// assert_eq!(change.operator.as_deref(), Some("alice"));
     /// assert_eq!(change.limit, "search");

@@ -143,7 +143,7 @@ impl Overrides {
     ///
     /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
     /// let limiter = Limiter::in_memory();
-    /// limiter.overrides().set("chekout", Override::new().threshold(50))?;
+    /// limiter.overrides().here().set("chekout", Override::new().threshold(50))?;
     /// let problems = limiter.overrides().problems();
     /// assert_eq!(problems[0].to_string(), "the program: no limit is named `chekout`; `checkout` is");
     /// # Ok(())

@@ -194,7 +194,7 @@ impl Overrides {
     ///
     /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
     /// let limiter = Limiter::in_memory();
-    /// limiter.overrides().set("search", Override::new().threshold(50))?;
+    /// limiter.overrides().here().set("search", Override::new().threshold(50))?;
     /// let sources = limiter.overrides().by_source("search");
     /// assert_eq!(sources, [(OverrideSource::Program, Override::new().threshold(50))]);
     /// # Ok(())

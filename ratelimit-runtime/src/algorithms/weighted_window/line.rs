@@ -10,7 +10,7 @@ use super::{CallEntries, WeightedLog};
 use crate::{
     algorithms::packed::Generation,
     policy::Policy,
-    request::{Charged, Op, Outcome, Place, Request, Standing},
+    request::{Charged, LinePlace, Op, Outcome, Request, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -78,7 +78,7 @@ impl WeightedLog {
     }
 
     /// Returns the time of a place's charge, unless it is gone.
-    pub(crate) fn turn_of(&self, place: Place<'_>) -> Option<Timestamp> {
+    pub(crate) fn turn_of(&self, place: LinePlace<'_>) -> Option<Timestamp> {
         let Charged::Entry(entry) = place.mark.charged else { return None };
         self.0.as_ref()?.stamp(place, entry)
     }
@@ -92,7 +92,7 @@ impl WeightedLog {
 
     /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
     /// Returns the turn, unless the charge is gone.
-    pub(crate) fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<Standing> {
+    pub(crate) fn advance(&mut self, now: Timestamp, place: LinePlace<'_>) -> Option<Standing> {
         let Charged::Entry(entry) = place.mark.charged else { return None };
         self.0.as_mut()?.advance(now, place, entry)
     }
