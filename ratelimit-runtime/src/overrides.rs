@@ -36,6 +36,7 @@ mod tests;
 #[cfg(feature = "overrides")]
 mod until;
 mod validate;
+mod windows;
 
 use std::{fmt, sync::Arc};
 
@@ -180,7 +181,10 @@ impl Overrides {
     /// Returns the override with the name of this handle's operator, if there is one.
     fn signed(&self, what: Override) -> Override {
         match self.operator {
-            Some(_) => Override { by: self.operator().map(str::to_owned), ..what },
+            Some(_) => {
+                let by = || self.operator().map(str::to_owned);
+                what.map_parts(|part| Override { by: by(), ..part })
+            }
             None => what,
         }
     }
@@ -233,14 +237,15 @@ impl Overrides {
     /// Returns the overrides at this moment.
     fn current(&self) -> Guard<Arc<Snapshot>> {
         let snapshot = self.shared.snapshot.load();
-        if !snapshot.has_ended() {
+        if !snapshot.has_turned() {
             return snapshot;
         }
         self.follow_clock();
         self.shared.snapshot.load()
     }
 
-    /// Removes the overrides that have ended, and adds those that have not by a clock that was set back.
+    /// Begins and ends the overrides whose time has come, and undoes this for those whose time comes again by a clock
+    /// that was set back.
     fn follow_clock(&self) {
         let clock = Self::of(&self.shared);
         for source in OverrideSource::ALL {

@@ -127,14 +127,19 @@ fn a_dropped_limiter_follows_no_file() {
 }
 
 /// A process that prints the effective limit `shared`.
-struct Follower {
+pub(crate) struct Follower {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Follower {
-    fn of(server: &RedisServer) -> Self {
+    pub(crate) fn of(server: &RedisServer) -> Self {
         Self::start(follower().arg(server.url()))
+    }
+
+    /// Follows for whom the limit is on.
+    pub(crate) fn of_callers(server: &RedisServer) -> Self {
+        Self::start(follower().arg(server.url()).arg("callers"))
     }
 
     fn start(command: &mut Command) -> Self {
@@ -144,7 +149,7 @@ impl Follower {
     }
 
     /// Waits for the next change.
-    fn next(&mut self) -> String {
+    pub(crate) fn next(&mut self) -> String {
         self.lines.next().expect("the process goes on").unwrap()
     }
 }

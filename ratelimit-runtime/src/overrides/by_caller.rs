@@ -76,7 +76,7 @@ impl Overrides {
     pub(super) fn set_server_time(&self, time: SystemTime) {
         self.shared.identities.set_server_time(time);
         let now = self.shared.identities.now();
-        if self.shared.layers.lock().iter().any(|layer| layer.has_returned(now)) {
+        if self.shared.layers.lock().iter().any(|layer| layer.has_turned(now)) {
             self.follow_clock();
         }
     }

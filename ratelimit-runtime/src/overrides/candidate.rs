@@ -245,12 +245,14 @@ impl Overrides {
     /// Returns an override whose candidate has a start: its own, that of a candidate `before` with the same numbers, or
     /// now.
     pub(super) fn started(&self, what: Override, before: Option<&Override>) -> Override {
-        let before = before.and_then(|before| before.candidate.as_deref());
+        let before: Vec<_> = before.into_iter().flat_map(Override::parts).collect();
+        let tried_before = || before.iter().filter_map(|part| part.candidate.as_deref());
         let start = |tried: Box<Override>| {
-            let same = before.filter(|it| Override { since: None, ..(*it).clone() } == *tried);
+            let is_same = |it: &&Override| Override { since: None, ..(**it).clone() } == *tried;
+            let same = tried_before().find(is_same);
             let since = same.map_or_else(|| Some(self.shared.identities.now()), |it| it.since);
             Box::new(Override { since: tried.since.or(since), ..*tried })
         };
-        Override { candidate: what.candidate.map(start), ..what }
+        what.map_parts(|part| Override { candidate: part.candidate.map(start), ..part })
     }
 }

@@ -296,7 +296,10 @@ impl Caller {
             };
             match act {
                 Act::Number(to) => {
-                    overrides.here().set(name, number(to)).expect("a valid number");
+                    // A factor is another way to the same number.
+                    let is_doubled = to == 2 * LIMITS[limit].number() && at % 2 == 0;
+                    let what = if is_doubled { Override::new().scale(2.0) } else { number(to) };
+                    overrides.here().set(name, what).expect("a valid number");
                     note(0, Note::Overrides(limit, to.into(), from));
                 }
                 Act::Slow => {
@@ -325,7 +328,13 @@ impl Caller {
                         overrides.here().remove((name, MIXED_CALLER));
                     } else {
                         let ends = SystemTime::UNIX_EPOCH + Duration::from_micros(until);
-                        let of_caller = if until == 0 { of_caller } else { of_caller.until(ends) };
+                        let begun = SystemTime::now() - Duration::from_millis(50);
+                        let of_caller = if until == 0 {
+                            of_caller
+                        } else {
+                            let whole = of_caller.clone().from(begun).until(ends);
+                            vec![of_caller.until(begun), whole].into()
+                        };
                         let set = overrides.here().set((name, MIXED_CALLER), of_caller);
                         set.expect("a valid override");
                     }

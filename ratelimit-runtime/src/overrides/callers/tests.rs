@@ -188,7 +188,10 @@ fn what_is_no_override_of_a_caller_is_refused() {
     }
     for more in [Override::new().threshold(1), Override::new().enforcement(Enforcement::On)] {
         let refused = message(overrides.here().set(("limit", "alice"), more.deny()));
-        assert!(refused.ends_with("`deny` takes nothing but `until` and `by`"), "{refused}");
+        assert!(
+            refused.ends_with("`deny` takes nothing but `from`, `until` and `by`"),
+            "{refused}"
+        );
     }
     let refused = message(overrides.here().set(("limit", "alice"), Override::new().threshold(0)));
     assert!(refused.ends_with("`threshold` must be at least 1"), "{refused}");
