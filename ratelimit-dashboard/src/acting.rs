@@ -138,6 +138,7 @@ impl Acting {
         let unsigned = |what: Option<&Override>| {
             let mut what = what.cloned()?;
             what.by = None;
+            what.windows.iter_mut().for_each(|window| window.by = None);
             Some(what)
         };
         self.overrides.history().iter().take_while(|change| change.number > since).any(|change| {

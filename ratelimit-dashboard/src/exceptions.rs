@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     ActionError, Answer, Dashboard,
     acting::{Acting, Action},
-    actions::{self, answer, refused},
+    actions::{self, Effect, answer, refused},
     callers::CallerPart,
     reply,
     scope::{ALL_LIMITS, Scope},
@@ -27,8 +27,8 @@ pub(super) struct SetException {
     caller: Vec<CallerPart>,
     /// Fields as in documents of overrides.
     what: Map<String, Value>,
-    scope: Option<Scope>,
-    until: Option<String>,
+    #[serde(flatten)]
+    effect: Effect,
 }
 
 #[derive(Deserialize)]
@@ -50,7 +50,7 @@ pub(super) struct Search {
 
 pub(super) async fn set(action: Action<SetException>) -> Answer {
     let Action { dashboard, viewer, body } = action;
-    let SetException { limit, caller, mut what, scope, until } = body;
+    let SetException { limit, caller, mut what, effect } = body;
     let known = Dashboard::find(&limit);
     if known.is_none() && limit != ALL_LIMITS {
         return Err(actions::unknown());
@@ -58,9 +58,9 @@ pub(super) async fn set(action: Action<SetException>) -> Answer {
     let limit = known.as_ref().map_or(ALL_LIMITS, |known| known.name);
     let caller = dashboard.caller(&caller, true).await?;
     actions::validate(&what, known.map(|known| known.policy).as_ref())?;
-    actions::end(&mut what, until);
+    effect.time(&mut what);
     let what = actions::override_of(what)?;
-    let acting = dashboard.act_as(&viewer, scope)?;
+    let acting = dashboard.act_as(&viewer, effect.scope)?;
     let _acting = dashboard.acting.lock().await;
     let place = Place::caller(limit, &caller);
     acting.change(place, Some(what), "exception of a caller").await

@@ -8,7 +8,7 @@ use std::{
 };
 
 use axum::http::StatusCode;
-use ratelimit_runtime::{OverrideChange, OverrideSource};
+use ratelimit_runtime::{Override, OverrideChange, OverrideSource};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -103,7 +103,7 @@ impl Dashboard {
 
 /// Returns `true` if the override has ended at its own time.
 fn has_ended(change: &OverrideChange) -> bool {
-    let end = change.before.as_ref().and_then(|before| before.until);
+    let end = change.before.as_ref().and_then(Override::end);
     change.after.is_none() && end.is_some_and(|end| end <= change.at)
 }
 
