@@ -94,22 +94,26 @@ const CALLERS: [OfCallers; 6] = [
 fn of(overrides: &Overrides, name: &str, is_set: bool) {
     if is_set {
         let what = Override::new().threshold(2_000_000_000);
-        overrides.set(name, what).expect("a policy of one tier");
+        overrides.here().set(name, what).expect("a policy of one tier");
     } else {
-        overrides.remove(name);
+        overrides.here().remove(name);
     }
 }
 
 fn enforce(overrides: &Overrides, is_set: bool) {
-    overrides.enforce(is_set.then_some(Enforcement::On));
+    if is_set {
+        overrides.here().set("*", Enforcement::On).expect("an enforcement");
+    } else {
+        overrides.here().remove("*");
+    }
 }
 
 fn of_all_limits(overrides: &Overrides, is_set: bool) {
     if is_set {
         let what = Override::new().enforcement(Enforcement::On);
-        overrides.set_for("*", "somebody else", what).expect("an enforcement");
+        overrides.here().set(("*", "somebody else"), what).expect("an enforcement");
     } else {
-        overrides.remove_for("*", "somebody else");
+        overrides.here().remove(("*", "somebody else"));
     }
 }
 
@@ -177,7 +181,10 @@ fn of_callers() -> Result<usize, Box<dyn std::error::Error>> {
         let start = Instant::now();
         for number in 0..changes {
             let what = Override::new().threshold(7);
-            overrides.set_for("checked", format!("{start:?}-{number}"), what).expect("one tier");
+            overrides
+                .here()
+                .set(("checked", format!("{start:?}-{number}")), what)
+                .expect("one tier");
         }
         start.elapsed().as_secs_f64() * 1e3
     };

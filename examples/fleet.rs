@@ -69,7 +69,7 @@ async fn main() -> Result<()> {
 
     let [admitted, _] = Process::both(&mut one, &mut other, "reply").await?;
     println!("as written: {admitted} of 20 calls are admitted");
-    limiter.overrides().publish("reply", &Override::new().threshold(5)).await?;
+    limiter.overrides().fleet().set("reply", Override::new().threshold(5)).await?;
     let [more, _] = Process::both(&mut one, &mut other, "override").await?;
     println!("override: {more} more of 20 calls are admitted");
     Ok(())

@@ -1,6 +1,6 @@
 //! `cargo run --features overrides --example overrides`
 //!
-//! Overrides a limit at run time. If `RATELIMIT_URL` is set, it also publishes an override to a hash
+//! Overrides a limit at run time. If `RATELIMIT_URL` is set, it also writes an override to a hash
 //! on Redis, which every limiter on that Redis follows. Without one it prints
 //!
 //! ```text
@@ -15,7 +15,9 @@
 
 use std::{error::Error, time::Duration};
 
-use ratelimit_runtime::{Enforcement, Limiter, Override, RateLimitError, install, rate_limit};
+use ratelimit_runtime::{
+    Enforcement, Limiter, Override, Place, RateLimitError, install, rate_limit,
+};
 
 #[rate_limit(name = "reply", period = 60, threshold = 2, key = user)]
 async fn reply(user: &str) -> Result<(), RateLimitError> {
@@ -38,25 +40,27 @@ async fn main() -> Result<(), Box<dyn Error>> {
     call_ten_times("as written: 2 in 60 s").await;
 
     // In this process.
-    limiter.overrides().set("reply", Override::new().threshold(5))?;
+    let here = limiter.overrides().here();
+    here.set("reply", Override::new().threshold(5))?;
     call_ten_times("5 in 60 s, two of them are taken").await;
-    limiter.overrides().set("reply", Override::new().enforcement(Enforcement::DryRun))?;
+    here.set("reply", Enforcement::DryRun)?;
     call_ten_times("a dry run").await;
 
-    let wrong = limiter.overrides().set("reply", Override::new().threshold(0));
+    let wrong = here.set("reply", Override::new().threshold(0));
     println!("{}", wrong.expect_err("a threshold of 0 would admit nobody"));
 
-    limiter.overrides().remove("reply");
+    here.remove("reply");
     call_ten_times("as written again, and dry runs count").await;
 
     // In all processes of a fleet, including this one.
     if std::env::var("RATELIMIT_URL").is_ok() {
-        limiter.overrides().publish_enforcement(Some(Enforcement::Off)).await?;
+        let fleet = limiter.overrides().fleet();
+        fleet.set(Place::all(), Enforcement::Off).await?;
         while limiter.overrides().enforcement().is_none() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         call_ten_times("the kill switch of the fleet").await;
-        limiter.overrides().publish_enforcement(None).await?;
+        fleet.remove(Place::all()).await?;
     }
     Ok(())
 }

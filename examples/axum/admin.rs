@@ -78,11 +78,11 @@ async fn set(Path(name): Path<String>, change: String) -> Result<(), Refused> {
     };
     let limit = known(&name)?;
     let change: Override = change.parse().map_err(invalid)?;
-    limiter().overrides().set(limit.name(), change).map_err(invalid)
+    limiter().overrides().here().set(limit.name(), change).map_err(invalid)
 }
 
 async fn remove(Path(name): Path<String>) -> Result<(), Refused> {
-    limiter().overrides().remove(known(&name)?.name());
+    limiter().overrides().here().remove(known(&name)?.name());
     Ok(())
 }
 

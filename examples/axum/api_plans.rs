@@ -57,8 +57,8 @@ use axum::{
     routing::get,
 };
 use ratelimit_runtime::{
-    CalendarUnit, LimitRef, Limiter, Override, Plans, Policy, RateLimitError, UsageError, Warning,
-    install, limiter, rate_limit,
+    CalendarUnit, LimitRef, Limiter, Override, Place, Plans, Policy, RateLimitError, UsageError,
+    Warning, install, limiter, rate_limit,
     web::tower::{Identity, IdentityLayer},
 };
 use tokio::net::TcpListener;
@@ -145,8 +145,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Carol has a demonstration until the evening, and Mallory has not paid.
     let evening = SystemTime::now() + Duration::from_secs(8 * 3_600);
     let overrides = limiter.overrides();
-    overrides.set_for("api", "carol", Override::new().threshold(500).until(evening))?;
-    overrides.set_for_all("mallory", Override::new().deny())?;
+    overrides.here().set(("api", "carol"), Override::new().threshold(500).until(evening))?;
+    overrides.here().set((Place::all(), "mallory"), Override::new().deny())?;
     install(limiter)?;
 
     let service = Router::new()

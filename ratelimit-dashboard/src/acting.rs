@@ -9,7 +9,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use ratelimit_runtime::{Caller, Override, OverrideError, OverrideSource, Overrides};
+use ratelimit_runtime::{Override, OverrideError, OverrideSource, Overrides, Place};
 use serde::de::DeserializeOwned;
 
 use crate::{
@@ -86,66 +86,44 @@ impl Acting {
         }
     }
 
-    /// Reads the override of a limit, of all limits under the name `*`, or of a caller of the fleet.
-    pub(super) async fn read(
-        &self,
-        limit: &str,
-        caller: Option<&Caller>,
-    ) -> Result<Option<Override>, OverrideError> {
-        // Another process may have published since the latest poll.
-        match (self.scope, caller) {
-            (Scope::Fleet, None) => return self.overrides.published(limit).await,
-            (Scope::Fleet, Some(caller)) => {
-                return self.overrides.published_for(limit, caller).await;
-            }
-            (Scope::Process, _) => {}
+    /// Reads the override of a place where the action takes effect.
+    pub(super) async fn read(&self, place: Place) -> Result<Option<Override>, OverrideError> {
+        match self.scope {
+            Scope::Process => Ok(self.overrides.here().get(place)),
+            // Another process may have written since the latest poll.
+            Scope::Fleet => self.overrides.fleet().get(place).await,
         }
-        if let Some(caller) = caller {
-            let listed = self.overrides.list_for(limit).into_iter();
-            let mut own = listed.filter(|it| it.source == OverrideSource::Operator);
-            return Ok(own.find(|it| it.caller == *caller).map(|it| it.what));
-        }
-        let own = |(source, what)| (source == OverrideSource::Operator).then_some(what);
-        Ok(self.overrides.by_source(limit).into_iter().find_map(own))
     }
 
-    /// Writes the override of a limit or of a caller, or removes it. In the fleet it takes the place of that of
-    /// this process.
+    /// Writes the override of a place, or removes it. In the fleet it takes the place of that of this process.
     pub(super) async fn write(
         &self,
-        limit: &str,
-        caller: Option<&Caller>,
+        place: Place,
         what: Option<Override>,
     ) -> Result<(), OverrideError> {
-        let overrides = &self.overrides;
-        if self.scope == Scope::Process {
-            return match (caller, what) {
-                (Some(caller), Some(what)) => overrides.set_for(limit, caller, what),
-                (None, Some(what)) => overrides.set(limit, what),
-                (caller, None) => {
-                    self.end_here(limit, caller);
-                    Ok(())
-                }
-            };
+        let (here, fleet) = (self.overrides.here(), self.overrides.fleet());
+        let (mut changes, last) = (self.overrides.changed(), self.last_change());
+        let limit = place.limit.clone();
+        match (self.scope, what.clone()) {
+            (Scope::Process, Some(what)) => return here.set(place, what),
+            (Scope::Process, None) => {
+                here.remove(place);
+                return Ok(());
+            }
+            (Scope::Fleet, Some(what)) => fleet.set(place.clone(), what).await?,
+            (Scope::Fleet, None) => fleet.remove(place.clone()).await?,
         }
-        let (mut changes, last) = (overrides.changed(), self.last_change());
-        match (caller, &what) {
-            (Some(caller), Some(what)) => overrides.publish_for(limit, caller, what).await?,
-            (Some(caller), None) => overrides.unpublish_for(limit, caller).await?,
-            (None, Some(what)) => overrides.publish(limit, what).await?,
-            (None, None) => overrides.unpublish(limit).await?,
-        }
-        if self.has_own(limit, caller) {
+        if here.get(place.clone()).is_some() {
             // No call is decided by neither.
             let arrival = async {
-                while !self.has_arrived(limit, what.as_ref(), last)
+                while !self.has_arrived(&limit, what.as_ref(), last)
                     && changes.changed().await.is_ok()
                 {}
             };
             if what.is_some() {
                 let _ = tokio::time::timeout(ARRIVAL, arrival).await;
             }
-            self.end_here(limit, caller);
+            here.remove(place);
         }
         Ok(())
     }
@@ -160,6 +138,7 @@ impl Acting {
         let unsigned = |what: Option<&Override>| {
             let mut what = what.cloned()?;
             what.by = None;
+            what.windows.iter_mut().for_each(|window| window.by = None);
             Some(what)
         };
         self.overrides.history().iter().take_while(|change| change.number > since).any(|change| {
@@ -167,22 +146,6 @@ impl Acting {
                 && change.limit == limit
                 && unsigned(change.after.as_ref()) == unsigned(what)
         })
-    }
-
-    fn has_own(&self, limit: &str, caller: Option<&Caller>) -> bool {
-        let is_own = |source| source == OverrideSource::Operator;
-        match caller {
-            // Listed callers may be digests, which differ from the caller.
-            Some(_) => self.overrides.list_for(limit).iter().any(|it| is_own(it.source)),
-            None => self.overrides.source(limit).is_some_and(is_own),
-        }
-    }
-
-    fn end_here(&self, limit: &str, caller: Option<&Caller>) {
-        match caller {
-            Some(caller) => self.overrides.remove_for(limit, caller),
-            None => self.overrides.remove(limit),
-        }
     }
 
     /// Returns the name of the scope in a sentence.

@@ -16,30 +16,49 @@ use crate::{
 /// The fields of an override that replace values of the policy.
 const VALUES: [&str; 5] = ["period", "threshold", "tiers", "burst", "concurrency"];
 
+/// The field of an override that multiplies the values of the policy.
+const SCALE: &str = "scale";
+
 /// The field of an override with the numbers that are tried.
 const CANDIDATE: &str = "candidate";
 
-/// The field of an override that replaces the enforcement.
-const ENFORCEMENT: &str = "enforcement";
+/// The fields of an override that replace the enforcement.
+const ENFORCEMENTS: [&str; 2] = ["enforcement", "enforce"];
 
 /// The fields that alone are no override.
-const IS_NOTHING: [&str; 2] = ["until", "by"];
+const IS_NOTHING: [&str; 3] = ["from", "until", "by"];
 
-/// The end of an override that has none.
+/// The begin and the end of an override that has none.
 const NEVER: &str = "never";
+
+/// Where an action takes effect, and when.
+#[derive(Default, Deserialize)]
+pub(super) struct Effect {
+    pub(super) scope: Option<Scope>,
+    /// A time, or `never` for no begin; as before if none.
+    from: Option<String>,
+    /// A time, or `never`; as before if none.
+    until: Option<String>,
+    /// `true` if the times are also those of what the action leaves as it is.
+    #[serde(default)]
+    ends_whole: bool,
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SetEnforcement {
     limit: String,
-    /// The declared one if none.
+    #[serde(flatten)]
+    set: EnforcementFields,
+    #[serde(flatten)]
+    effect: Effect,
+}
+
+/// The enforcement, or the share of the callers for whom the limit is on; the declared one if none.
+#[derive(Deserialize)]
+struct EnforcementFields {
     enforcement: Option<Enforcement>,
-    scope: Option<Scope>,
-    /// A time, or `never`; as before if none.
-    until: Option<String>,
-    /// `true` if the end is also that of what the action leaves as it is.
-    #[serde(default)]
-    ends_whole: bool,
+    enforce: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -48,10 +67,8 @@ pub(super) struct SetLimits {
     limit: String,
     /// Fields as in documents of overrides; the declared values if there are none.
     numbers: Map<String, Value>,
-    scope: Option<Scope>,
-    until: Option<String>,
-    #[serde(default)]
-    ends_whole: bool,
+    #[serde(flatten)]
+    effect: Effect,
 }
 
 /// An action on a limit that takes no value.
@@ -68,18 +85,28 @@ pub(super) struct SetCandidate {
     limit: String,
     /// The numbers to be tried; none to end the trial.
     numbers: Option<Map<String, Value>>,
-    scope: Option<Scope>,
-    until: Option<String>,
-    #[serde(default)]
-    ends_whole: bool,
+    #[serde(flatten)]
+    effect: Effect,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SetGlobalEnforcement {
-    enforcement: Option<Enforcement>,
-    scope: Option<Scope>,
-    until: Option<String>,
+    #[serde(flatten)]
+    set: EnforcementFields,
+    #[serde(flatten)]
+    effect: Effect,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SetScale {
+    /// The limit, or all of them.
+    limit: String,
+    /// The factor as it was written; none to end it.
+    scale: Option<Value>,
+    #[serde(flatten)]
+    effect: Effect,
 }
 
 /// A change of an override, as the operator has made it.
@@ -89,9 +116,7 @@ struct Edit<'a> {
     /// The change in words, for the log.
     words: &'a str,
     change: Change<'a>,
-    scope: Option<Scope>,
-    until: Option<String>,
-    ends_whole: bool,
+    effect: Effect,
 }
 
 enum Change<'a> {
@@ -101,16 +126,15 @@ enum Change<'a> {
 }
 
 pub(super) async fn set_enforcement(action: Action<SetEnforcement>) -> Answer {
-    let SetEnforcement { limit, enforcement, scope, until, ends_whole } = action.body;
+    let SetEnforcement { limit, set, effect } = action.body;
     let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
-    let words = format!("enforcement {}", word(enforcement));
-    let change = Change::Fields(&[ENFORCEMENT], field(ENFORCEMENT, enforcement));
-    let edit = Edit { limit, words: &words, change, scope, until, ends_whole };
+    let (words, change) = (set.words(), Change::Fields(&ENFORCEMENTS, set.fields()));
+    let edit = Edit { limit, words: &words, change, effect };
     action.dashboard.change(&action.viewer, edit).await
 }
 
 pub(super) async fn set_limits(action: Action<SetLimits>) -> Answer {
-    let SetLimits { limit, numbers, scope, until, ends_whole } = action.body;
+    let SetLimits { limit, numbers, effect } = action.body;
     if let Some(other) = numbers.keys().find(|name| !VALUES.contains(&name.as_str())) {
         let why = format!("`{other}` is none of {}", VALUES.join(", "));
         return Err(ActionError::new(StatusCode::BAD_REQUEST, why));
@@ -123,12 +147,12 @@ pub(super) async fn set_limits(action: Action<SetLimits>) -> Answer {
         format!("numbers {}", Value::Object(numbers.clone()))
     };
     let (limit, change) = (known.name, Change::Fields(&VALUES, numbers));
-    let edit = Edit { limit, words: &words, change, scope, until, ends_whole };
+    let edit = Edit { limit, words: &words, change, effect };
     action.dashboard.change(&action.viewer, edit).await
 }
 
 pub(super) async fn set_candidate(action: Action<SetCandidate>) -> Answer {
-    let SetCandidate { limit, numbers, scope, until, ends_whole } = action.body;
+    let SetCandidate { limit, numbers, effect } = action.body;
     let known = Dashboard::find(&limit).ok_or_else(unknown)?;
     let words = match &numbers {
         None => "candidate ended".to_owned(),
@@ -138,7 +162,7 @@ pub(super) async fn set_candidate(action: Action<SetCandidate>) -> Answer {
         }
     };
     let change = Change::Fields(&[CANDIDATE], field(CANDIDATE, numbers));
-    let edit = Edit { limit: known.name, words: &words, change, scope, until, ends_whole };
+    let edit = Edit { limit: known.name, words: &words, change, effect };
     action.dashboard.change(&action.viewer, edit).await
 }
 
@@ -151,11 +175,41 @@ pub(super) async fn clear_override(action: Action<OnLimit>) -> Answer {
 }
 
 pub(super) async fn set_global_enforcement(action: Action<SetGlobalEnforcement>) -> Answer {
-    let SetGlobalEnforcement { enforcement, scope, until } = action.body;
-    let words = format!("enforcement {}", word(enforcement));
-    let change = Change::Fields(&[ENFORCEMENT], field(ENFORCEMENT, enforcement));
-    let edit = Edit { limit: ALL_LIMITS, words: &words, change, scope, until, ends_whole: false };
+    let SetGlobalEnforcement { set, effect } = action.body;
+    let (words, change) = (set.words(), Change::Fields(&ENFORCEMENTS, set.fields()));
+    let edit = Edit { limit: ALL_LIMITS, words: &words, change, effect };
     action.dashboard.change(&action.viewer, edit).await
+}
+
+pub(super) async fn set_scale(action: Action<SetScale>) -> Answer {
+    let SetScale { limit, scale, effect } = action.body;
+    let known = Dashboard::find(&limit);
+    if known.is_none() && limit != ALL_LIMITS {
+        return Err(unknown());
+    }
+    let limit = known.map_or(ALL_LIMITS, |known| known.name);
+    let words = scale.as_ref().map_or("no scale".to_owned(), |scale| format!("scale {scale}"));
+    let edit = Edit {
+        limit,
+        words: &words,
+        change: Change::Fields(&[SCALE], field(SCALE, scale)),
+        effect,
+    };
+    action.dashboard.change(&action.viewer, edit).await
+}
+
+impl EnforcementFields {
+    fn words(&self) -> String {
+        let share = self.enforce.as_ref().map(|share| format!("on for {share} of the callers"));
+        let word = self.enforcement.map_or("as in the code", Enforcement::as_str);
+        format!("enforcement {}", share.as_deref().unwrap_or(word))
+    }
+
+    fn fields(self) -> Map<String, Value> {
+        let mut fields = field(ENFORCEMENTS[0], self.enforcement);
+        fields.extend(field(ENFORCEMENTS[1], self.enforce));
+        fields
+    }
 }
 
 /// Changes the whole override of a limit, by an action that takes no value.
@@ -166,7 +220,8 @@ async fn change_whole(
 ) -> Answer {
     let (limit, change) =
         (Dashboard::find(&limit).ok_or_else(unknown)?.name, Change::Whole(change));
-    let edit = Edit { limit, words, change, scope, until: None, ends_whole: false };
+    let effect = Effect { scope, ..Effect::default() };
+    let edit = Edit { limit, words, change, effect };
     dashboard.change(&viewer, edit).await
 }
 
@@ -175,12 +230,18 @@ impl Dashboard {
     async fn change(
         &self,
         viewer: &Viewer,
-        Edit { limit, words, change, scope, until, ends_whole }: Edit<'_>,
+        Edit { limit, words, change, effect }: Edit<'_>,
     ) -> Answer {
-        let acting = self.act_as(viewer, scope)?;
+        let acting = self.act_as(viewer, effect.scope)?;
         let _acting = self.acting.lock().await;
-        let before = acting.read(limit, None).await.map_err(|why| refused(&why))?;
-        let (mut fields, has_end) = (fields_of(before.as_ref()), until.is_some());
+        let before = acting.read(limit.into()).await.map_err(|why| refused(&why))?;
+        let has_windows = before.as_ref().is_some_and(|before| !before.windows.is_empty());
+        if has_windows && matches!(change, Change::Fields(..)) {
+            let why = "this override has several times; remove it first, or change it where it was \
+                       written";
+            return Err(refused(&why));
+        }
+        let mut fields = fields_of(before.as_ref());
         let mut others = String::new();
         match change {
             Change::Fields(own, with) => {
@@ -192,18 +253,19 @@ impl Dashboard {
                 fields = fields_of(Some(&change(before.clone().unwrap_or_default())));
             }
         }
-        end(&mut fields, until);
+        effect.time(&mut fields);
         let is_empty = fields.keys().all(|name| IS_NOTHING.contains(&name.as_str()));
         let after = if is_empty { None } else { Some(override_of(fields)?) };
-        let end = |what: &Option<Override>| what.as_ref().and_then(|what| what.until);
-        let changes_end = has_end && !others.is_empty() && end(&before) != end(&after);
-        if changes_end && !ends_whole {
-            let why =
-                format!("the end is that of the whole override, also of {others}; confirm it");
+        let times = |what: &Option<Override>| what.as_ref().map(|what| (what.from, what.until));
+        let changes_times = effect.has_times() && !others.is_empty();
+        let changes_times = changes_times && times(&before) != times(&after);
+        if changes_times && !effect.ends_whole {
+            let times = effect.changed_times();
+            let why = format!("{times} of the whole override, also of {others}; confirm it");
             return Err(refused(&why));
         }
         let (removes, was_none) = (after.is_none(), before.is_none());
-        acting.write(limit, None, after).await.map_err(|why| refused(&why))?;
+        acting.write(limit.into(), after).await.map_err(|why| refused(&why))?;
         let target = acting.source();
         tracing::info!(policy = limit, action = words, %target, "an operator acted on a rate limit");
         let sources = acting.overrides.by_source(limit).into_iter();
@@ -215,7 +277,10 @@ impl Dashboard {
                 format!("there was no override in {place}; {other} has one")
             }
             (true, false, Some(other)) => format!("removed; from now on {other} applies"),
-            _ if changes_end => format!("{}; {others} has the same end", acting.place()),
+            _ if changes_times => {
+                let times = if effect.from.is_some() { "times" } else { "end" };
+                format!("{}; {others} has the same {times}", acting.place())
+            }
             _ => acting.place(),
         }))
     }
@@ -233,11 +298,24 @@ fn field(name: &str, value: Option<impl Serialize>) -> Map<String, Value> {
     value.map(|value| (name.to_owned(), json!(value))).into_iter().collect()
 }
 
-/// Sets the end of an override that an operator has chosen.
-pub(super) fn end(fields: &mut Map<String, Value>, until: Option<String>) {
-    if let Some(until) = until {
-        fields.remove("until");
-        fields.extend((until != NEVER).then(|| ("until".to_owned(), until.into())));
+impl Effect {
+    /// Returns the times that the action changes, in words.
+    fn changed_times(&self) -> &'static str {
+        if self.from.is_some() { "the times are those" } else { "the end is that" }
+    }
+
+    fn has_times(&self) -> bool {
+        self.from.is_some() || self.until.is_some()
+    }
+
+    /// Sets the begin and the end of an override that an operator has chosen.
+    pub(super) fn time(&self, fields: &mut Map<String, Value>) {
+        for (name, time) in [("from", &self.from), ("until", &self.until)] {
+            if let Some(time) = time {
+                fields.remove(name);
+                fields.extend((time != NEVER).then(|| (name.to_owned(), json!(time))));
+            }
+        }
     }
 }
 
@@ -253,10 +331,6 @@ fn fields_of(what: Option<&Override>) -> Map<String, Value> {
 pub(super) fn override_of(fields: Map<String, Value>) -> Result<Override, ActionError> {
     let parsed: Result<Override, OverrideError> = Value::Object(fields).to_string().parse();
     parsed.map_err(|why| refused(&why))
-}
-
-fn word(enforcement: Option<Enforcement>) -> &'static str {
-    enforcement.map_or("as in the code", Enforcement::as_str)
 }
 
 /// Returns an error in the words of the form if a number of it is none.

@@ -3,14 +3,14 @@
 //! They are listed to those who may act, and never logged.
 
 use axum::http::StatusCode;
-use ratelimit_runtime::{Caller, CallerOverride, Override};
+use ratelimit_runtime::{CallerOverride, Override, Place};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
     ActionError, Answer, Dashboard,
     acting::{Acting, Action},
-    actions::{self, answer, refused},
+    actions::{self, Effect, answer, refused},
     callers::CallerPart,
     reply,
     scope::{ALL_LIMITS, Scope},
@@ -27,8 +27,8 @@ pub(super) struct SetException {
     caller: Vec<CallerPart>,
     /// Fields as in documents of overrides.
     what: Map<String, Value>,
-    scope: Option<Scope>,
-    until: Option<String>,
+    #[serde(flatten)]
+    effect: Effect,
 }
 
 #[derive(Deserialize)]
@@ -50,7 +50,7 @@ pub(super) struct Search {
 
 pub(super) async fn set(action: Action<SetException>) -> Answer {
     let Action { dashboard, viewer, body } = action;
-    let SetException { limit, caller, mut what, scope, until } = body;
+    let SetException { limit, caller, mut what, effect } = body;
     let known = Dashboard::find(&limit);
     if known.is_none() && limit != ALL_LIMITS {
         return Err(actions::unknown());
@@ -58,11 +58,12 @@ pub(super) async fn set(action: Action<SetException>) -> Answer {
     let limit = known.as_ref().map_or(ALL_LIMITS, |known| known.name);
     let caller = dashboard.caller(&caller, true).await?;
     actions::validate(&what, known.map(|known| known.policy).as_ref())?;
-    actions::end(&mut what, until);
+    effect.time(&mut what);
     let what = actions::override_of(what)?;
-    let acting = dashboard.act_as(&viewer, scope)?;
+    let acting = dashboard.act_as(&viewer, effect.scope)?;
     let _acting = dashboard.acting.lock().await;
-    acting.change(limit, &caller, Some(what), "exception of a caller").await
+    let place = Place::caller(limit, &caller);
+    acting.change(place, Some(what), "exception of a caller").await
 }
 
 pub(super) async fn end(action: Action<EndException>) -> Answer {
@@ -74,7 +75,7 @@ pub(super) async fn end(action: Action<EndException>) -> Answer {
     let Some(CallerOverride { caller, .. }) = listed else {
         return Err(ActionError::new(StatusCode::NOT_FOUND, "this caller has no exception"));
     };
-    acting.change(&limit, &caller, None, "exception of a caller ended").await
+    acting.change(Place::caller(limit, &caller), None, "exception of a caller ended").await
 }
 
 pub(super) async fn list(action: Action<Search>) -> Answer {
@@ -105,16 +106,10 @@ pub(super) async fn list(action: Action<Search>) -> Answer {
 
 impl Acting {
     /// Sets or ends the override of a caller.
-    async fn change(
-        &self,
-        limit: &str,
-        caller: &Caller,
-        what: Option<Override>,
-        action: &str,
-    ) -> Answer {
-        self.write(limit, Some(caller), what).await.map_err(|why| refused(&why))?;
-        let target = self.source();
-        tracing::info!(policy = limit, action, %target, "an operator acted on a rate limit");
+    async fn change(&self, place: Place, what: Option<Override>, action: &str) -> Answer {
+        let (policy, target) = (place.limit.clone(), self.source());
+        self.write(place, what).await.map_err(|why| refused(&why))?;
+        tracing::info!(policy, action, %target, "an operator acted on a rate limit");
         Ok(answer(&self.place()))
     }
 }

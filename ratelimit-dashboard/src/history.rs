@@ -8,7 +8,7 @@ use std::{
 };
 
 use axum::http::StatusCode;
-use ratelimit_runtime::{OverrideChange, OverrideSource};
+use ratelimit_runtime::{Override, OverrideChange, OverrideSource};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -103,7 +103,7 @@ impl Dashboard {
 
 /// Returns `true` if the override has ended at its own time.
 fn has_ended(change: &OverrideChange) -> bool {
-    let end = change.before.as_ref().and_then(|before| before.until);
+    let end = change.before.as_ref().and_then(Override::end);
     change.after.is_none() && end.is_some_and(|end| end <= change.at)
 }
 
@@ -134,11 +134,11 @@ pub(super) async fn undo(action: Action<Undo>) -> Answer {
         return Err(conflict(changed));
     }
     // Another process may have written since the latest poll.
-    let now = acting.read(&change.limit, change.caller.as_ref()).await;
+    let now = acting.read(change.place()).await;
     if now.map_err(|why| refused(&why))? != change.after {
         return Err(conflict(changed));
     }
-    let written = acting.write(&change.limit, change.caller.as_ref(), change.before.clone());
+    let written = acting.write(change.place(), change.before.clone());
     written.await.map_err(|why| refused(&why))?;
     let (policy, target) = (&*change.limit, acting.source());
     tracing::info!(policy, action = "undo", %target, "an operator acted on a rate limit");

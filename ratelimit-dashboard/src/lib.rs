@@ -38,7 +38,8 @@
 //! While Redis cannot be used, the page asks before it acts on this process in place of the fleet. It returns to the fleet
 //! once Redis answers.
 //!
-//! An override has one end. An action that would give another operator's part of it a new one asks first.
+//! An override has one begin and one end. An action that would give another operator's part of it new ones asks first.
+//! What comes is listed before it begins. One with several windows is written elsewhere, and can be removed.
 //!
 //! The page lists the last changes and resets with their operators. The latest change of each override can be undone. It
 //! also lists overrides that change no limit: rejected and misspelt ones, and those that Redis has lost.
@@ -203,6 +204,7 @@ impl DashboardBuilder {
             .route("/apply-candidate", post(actions::apply_candidate))
             .route("/override", post(actions::clear_override))
             .route("/all", post(actions::set_global_enforcement))
+            .route("/scale", post(actions::set_scale))
             .route("/undo", post(history::undo))
             .route("/exception", post(exceptions::set))
             .route("/end-exception", post(exceptions::end))

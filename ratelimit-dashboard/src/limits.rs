@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use ratelimit_runtime::{
@@ -38,6 +38,16 @@ fn limits() -> BTreeMap<&'static str, Vec<RegisteredPolicy>> {
         limits.entry(limit.name()).or_insert_with(|| vec![limit]);
     }
     limits
+}
+
+/// The policies of a limit under overrides; none if its values come with each call.
+#[derive(Default)]
+struct InEffect {
+    /// Without regard to a factor.
+    unscaled: Option<Policy>,
+    now: Option<Policy>,
+    /// The reason why an override changes nothing.
+    fault: Option<String>,
 }
 
 impl Dashboard {
@@ -94,7 +104,9 @@ impl Dashboard {
             // The overrides that change no limit.
             "problems": overrides.problems().iter().map(ToString::to_string).collect::<Value>(),
             // The global enforcement.
-            "enforcement": in_sources(overrides, ALL_LIMITS).next().map(attributed),
+            "enforcement": in_sources(overrides, ALL_LIMITS).find_map(enforcing).map(attributed),
+            // The overrides of all limits together, also those to come.
+            "of_all": in_sources(overrides, ALL_LIMITS).map(attributed).collect::<Value>(),
             // The last changes, the latest first.
             "changes": self.changes(),
             "limits": limits.collect::<Value>(),
@@ -111,7 +123,7 @@ impl Dashboard {
             let names = [Some(name), first.map(|first| first.declared().name())];
             let of = |name| candidates.iter().find(|candidate| candidate.limit == name);
             let candidate = names.into_iter().flatten().find_map(of);
-            let now = first.and_then(|first| self.effective(first).0);
+            let now = first.and_then(|first| self.effective(first).now);
             let view = json!({
                 // The calls of this process that wait in line.
                 "waiting": counts.waiting(),
@@ -130,17 +142,28 @@ impl Dashboard {
         stats::snapshot().into_iter().map(view).collect()
     }
 
-    /// Returns the policy under the override of a plan or of its limit, and the reason why an override changes
-    /// nothing. Numbers of several overrides are not mixed.
-    fn effective(&self, limit: &RegisteredPolicy) -> (Option<Policy>, Option<String>) {
+    /// Returns the policies of a plan or of a limit under overrides. Numbers of several overrides are not mixed.
+    fn effective(&self, limit: &RegisteredPolicy) -> InEffect {
         let overrides = self.limiter.overrides();
-        let Some(written) = limit.policy() else { return (None, None) };
+        let Some(written) = limit.policy() else { return InEffect::default() };
         let names = [limit.name(), limit.declared().name()];
-        let mut of_names = names.into_iter().filter_map(|name| overrides.get(name));
-        let what = of_names.find(Override::has_numbers);
-        match what.unwrap_or_default().preview(written) {
-            Ok(policy) => (Some(policy), None),
-            Err(error) => (Some(*written), Some(error.to_string())),
+        let names = || names.into_iter().filter_map(|name| overrides.get(name));
+        let mut what = names().find(Override::has_numbers).unwrap_or_default();
+        what.scale_in_thousandths = None;
+        let (unscaled, fault) = match what.preview(written) {
+            Ok(policy) => (policy, None),
+            Err(error) => (*written, Some(error.to_string())),
+        };
+        let scale = names().find_map(|what| what.scale_in_thousandths);
+        let mut of_scale = Override::new();
+        of_scale.scale_in_thousandths = scale.or_else(|| overrides.scale_in_thousandths());
+        match of_scale.preview(&unscaled) {
+            Ok(now) => InEffect { unscaled: Some(unscaled), now: Some(now), fault },
+            Err(error) => InEffect {
+                unscaled: Some(unscaled),
+                now: Some(unscaled),
+                fault: fault.or_else(|| Some(error.to_string())),
+            },
         }
     }
 
@@ -148,7 +171,7 @@ impl Dashboard {
         let overrides = self.limiter.overrides();
         let first = limits.first()?;
         let (name, policy) = (first.name(), first.declared());
-        let (now, fault) = self.effective(first);
+        let InEffect { unscaled, now, fault } = self.effective(first);
         let plan = (name != policy.name()).then(|| in_sources(overrides, name));
         let own: Vec<_> =
             plan.into_iter().flatten().chain(in_sources(overrides, policy.name())).collect();
@@ -174,6 +197,8 @@ impl Dashboard {
             "shares_one_bucket": first.shares_one_bucket(),
             "written": first.policy().map(policy_view),
             "now": now.as_ref().map(policy_view),
+            // The same without regard to a factor.
+            "unscaled": unscaled.as_ref().map(policy_view),
             // The reason why the override does not change the values.
             "fault": fault,
             "enforcement": enforcement,
@@ -188,6 +213,13 @@ type Attributed = (&'static str, OverrideSource, Override);
 
 fn in_sources(overrides: &Overrides, limit: &'static str) -> impl Iterator<Item = Attributed> {
     overrides.by_source(limit).into_iter().map(move |(source, what)| (limit, source, what))
+}
+
+/// Returns the part of an override that is in effect and sets an enforcement.
+fn enforcing((limit, source, what): Attributed) -> Option<Attributed> {
+    let now = what.at(SystemTime::now())?;
+    let sets_enforcement = now.enforcement.is_some() || now.enforce.is_some();
+    sets_enforcement.then(|| (limit, source, now.clone()))
 }
 
 fn attributed((limit, source, what): Attributed) -> Value {
@@ -257,7 +289,10 @@ fn effective_enforcement(
     overrides: &[Attributed],
     is_dry_run: bool,
 ) -> (Enforcement, String) {
-    let own = overrides.iter().find_map(|(_, by, what)| Some((what.enforcement?, by.to_string())));
+    let own = overrides.iter().cloned().find_map(enforcing).map(|(_, by, what)| {
+        // Under a share it is on for some callers, and a dry run for the others.
+        (what.enforcement.unwrap_or(Enforcement::DryRun), by.to_string())
+    });
     let (enforcement, by) = match own {
         Some(own) => own,
         None if is_dry_run => (Enforcement::DryRun, "code".to_owned()),

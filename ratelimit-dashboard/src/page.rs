@@ -13,7 +13,7 @@ use axum::{
 use crate::{ActionError, Dashboard, access::Viewer, token};
 
 /// The files that the page loads: path, type, text.
-const FILES: [(&str, &str, &str); 18] = [
+const FILES: [(&str, &str, &str); 19] = [
     ("/api.js", JAVASCRIPT, include_str!("page/api.js")),
     ("/candidate.js", JAVASCRIPT, include_str!("page/candidate.js")),
     ("/caller.js", JAVASCRIPT, include_str!("page/caller.js")),
@@ -28,6 +28,7 @@ const FILES: [(&str, &str, &str); 18] = [
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     ("/main.js", JAVASCRIPT, include_str!("page/main.js")),
     ("/plots.js", JAVASCRIPT, include_str!("page/plots.js")),
+    ("/scale.js", JAVASCRIPT, include_str!("page/scale.js")),
     ("/scope.js", JAVASCRIPT, include_str!("page/scope.js")),
     ("/style.css", CSS, include_str!("page/style.css")),
     ("/uplot.css", CSS, include_str!("page/uplot/uPlot.min.css")),

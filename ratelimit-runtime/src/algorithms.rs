@@ -24,7 +24,7 @@ use self::{
 };
 use crate::{
     policy::{Policy, StateKind},
-    request::{Charged, Op, Outcome, Place, PlainOutcome, Request, Settle, Standing},
+    request::{Charged, LinePlace, Op, Outcome, PlainOutcome, Request, Settle, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -217,7 +217,7 @@ impl State {
 
     /// Returns `true` if the state has the charge of a place, or its turn has come.
     #[cfg(test)]
-    pub(crate) fn is_promised(&self, now: Timestamp, place: Place<'_>) -> bool {
+    pub(crate) fn is_promised(&self, now: Timestamp, place: LinePlace<'_>) -> bool {
         self.has_come(now, place)
             || match self {
                 Self::SlidingWindow(log) => log.turn_of(place).is_some(),
@@ -231,7 +231,7 @@ impl State {
     pub(crate) fn advance(
         &mut self,
         now: Timestamp,
-        place: Place<'_>,
+        place: LinePlace<'_>,
     ) -> Option<(Standing, Micros)> {
         if self.has_come(now, place) {
             let (at, turn) = (place.mark.at, Micros::ZERO);
@@ -248,7 +248,7 @@ impl State {
     }
 
     /// Returns the time of a place's charge, unless it is gone.
-    pub(crate) fn turn_of(&self, place: Place<'_>) -> Option<Timestamp> {
+    pub(crate) fn turn_of(&self, place: LinePlace<'_>) -> Option<Timestamp> {
         if let Self::SlidingWindow(log) = self { log.turn_of(place) } else { None }
     }
 
@@ -270,7 +270,7 @@ impl State {
     }
 
     /// Returns `true` if the turn of a place is not later than now. It is then a charge like others.
-    fn has_come(&self, now: Timestamp, place: Place<'_>) -> bool {
+    fn has_come(&self, now: Timestamp, place: LinePlace<'_>) -> bool {
         let is_past = place.mark.charged != Charged::Nothing && place.mark.at <= now;
         // A pause may have moved it.
         is_past && self.turn_of(place).is_none_or(|turn| turn <= now)

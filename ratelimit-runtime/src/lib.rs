@@ -113,10 +113,12 @@ pub use macro_support::{KeyPart, Units};
 pub use observe::observe;
 pub use overrides::{
     CallerOverride, CandidateStats, Enforcement, Override, OverrideChange, OverrideError,
-    OverrideProblem, OverrideSource, Overrides,
+    OverrideProblem, OverrideSource, Overrides, Place, ProcessOverrides,
 };
 #[cfg(feature = "overrides")]
-pub use overrides::{FleetCaller, FleetError, FleetLimit, FleetProcess, FleetStatus};
+pub use overrides::{
+    FleetCaller, FleetError, FleetLimit, FleetOverrides, FleetProcess, FleetStatus,
+};
 pub use policy::{InvalidPolicy, Plans, Policy, QuotaUnit, Tier, TooLarge};
 pub use ratelimit_core::{Algorithm, CalendarUnit, MAX_TIERS};
 #[cfg_attr(doc, doc = ratelimit_macros::page!("src/attribute.md"))]

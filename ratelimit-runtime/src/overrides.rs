@@ -22,8 +22,10 @@ mod fleet;
 pub(crate) mod fuzz;
 #[cfg(feature = "overrides")]
 mod hash;
+mod here;
 mod history;
 mod layer;
+mod place;
 mod problem;
 mod shared_table;
 mod shown;
@@ -34,6 +36,7 @@ mod tests;
 #[cfg(feature = "overrides")]
 mod until;
 mod validate;
+mod windows;
 
 use std::{fmt, sync::Arc};
 
@@ -45,17 +48,15 @@ use tokio::sync::watch;
 pub use self::fleet::{FleetCaller, FleetError, FleetLimit, FleetProcess, FleetStatus};
 #[cfg(feature = "overrides")]
 use self::hash::FleetHashes;
+#[cfg(feature = "overrides")]
+pub use self::hash::FleetOverrides;
 pub use self::{
     by_caller::CallerOverride, candidate::CandidateStats, enforcement::Enforcement,
-    entry::Override, error::OverrideError, history::OverrideChange, problem::OverrideProblem,
-    source::OverrideSource,
+    entry::Override, error::OverrideError, here::ProcessOverrides, history::OverrideChange,
+    place::Place, problem::OverrideProblem, source::OverrideSource,
 };
 use self::{
-    callers::Identities,
-    filter::NameFilter,
-    history::History,
-    layer::{ALL_LIMITS, Layers},
-    problem::Problems,
+    callers::Identities, filter::NameFilter, history::History, layer::Layers, problem::Problems,
     snapshot::Snapshot,
 };
 pub(crate) use self::{candidate::Candidate, effective::Effective, layer::Layer, shown::Shown};
@@ -67,7 +68,7 @@ use crate::{error::Fault, key::Caller, policy::Policy, registry};
 /// It is a handle: clones, and clones of the limiter, share the same overrides.
 ///
 /// ```
-/// use ratelimit_runtime::{Enforcement, Limiter, Override, Policy};
+/// use ratelimit_runtime::{Enforcement, Limiter, Override, Place, Policy};
 /// # use std::time::Duration;
 ///
 /// const REPLY: Policy = Policy::sliding_window("reply", Duration::from_secs(60), 1);
@@ -79,11 +80,11 @@ use crate::{error::Fault, key::Caller, policy::Policy, registry};
 /// assert!(limiter.check(&REPLY, "harry").await.is_err());
 ///
 /// // The call that was counted before still counts.
-/// limiter.overrides().set("reply", Override::new().threshold(3))?;
+/// limiter.overrides().here().set("reply", Override::new().threshold(3))?;
 /// assert_eq!(limiter.check(&REPLY, "harry").await?.remaining(), 1);
 ///
 /// // Nothing is refused any more.
-/// limiter.overrides().enforce(Some(Enforcement::Off));
+/// limiter.overrides().here().set(Place::all(), Enforcement::Off)?;
 /// # Ok(())
 /// # }
 /// ```
@@ -96,11 +97,11 @@ use crate::{error::Fault, key::Caller, policy::Policy, registry};
 ///
 /// | source, highest first | changed by |
 /// |---|---|
-/// | [`Operator`](OverrideSource::Operator) | an operator in this process: `set`, `remove` and `enforce` of the handle that [`by`](Self::by) returns |
-/// | [`Redis`](OverrideSource::Redis) | `publish` and `HSET`; followed by every limiter that `connect` or `from_env` builds |
+/// | [`Operator`](OverrideSource::Operator) | an operator in this process: [`here`](Self::here) of the handle that [`by`](Self::by) returns |
+/// | [`Redis`](OverrideSource::Redis) | `fleet` and `HSET`; followed by every limiter that `connect` or `from_env` builds |
 /// | [`Environment`](OverrideSource::Environment) | `RATELIMIT_OVERRIDES` and `RATELIMIT_ENFORCEMENT`, at the start |
 /// | [`File`](OverrideSource::File) | an edit of the file; read by `follow_file` |
-/// | [`Program`](OverrideSource::Program) | [`set`](Self::set), [`remove`](Self::remove), [`enforce`](Self::enforce) |
+/// | [`Program`](OverrideSource::Program) | [`here`](Self::here) |
 ///
 /// Files, Redis and documents in the environment need the feature `overrides`.
 #[derive(Clone)]
@@ -157,12 +158,15 @@ impl Overrides {
     /// process shows it.
     ///
     /// ```
-    /// use ratelimit_runtime::{Enforcement, Limiter, OverrideSource};
+    /// use ratelimit_runtime::{Enforcement, Limiter, OverrideSource, Place};
     ///
+    /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
     /// let limiter = Limiter::in_memory();
-    /// limiter.overrides().by("alice").enforce(Some(Enforcement::Off));
+    /// limiter.overrides().by("alice").here().set(Place::all(), Enforcement::Off)?;
     /// let (enforcement, source) = limiter.overrides().enforcement().unwrap();
     /// assert_eq!((enforcement, source), (Enforcement::Off, OverrideSource::Operator));
+    /// # Ok(())
+    /// # }
     /// ```
     #[must_use]
     pub fn by(&self, operator: &str) -> Self {
@@ -174,18 +178,13 @@ impl Overrides {
         self.operator.as_deref().filter(|name| !name.is_empty())
     }
 
-    /// Returns the source of overrides that this handle sets in this process.
-    fn own_source(&self) -> OverrideSource {
-        match self.operator {
-            Some(_) => OverrideSource::Operator,
-            None => OverrideSource::Program,
-        }
-    }
-
     /// Returns the override with the name of this handle's operator, if there is one.
     fn signed(&self, what: Override) -> Override {
         match self.operator {
-            Some(_) => Override { by: self.operator().map(str::to_owned), ..what },
+            Some(_) => {
+                let by = || self.operator().map(str::to_owned);
+                what.map_parts(|part| Override { by: by(), ..part })
+            }
             None => what,
         }
     }
@@ -199,41 +198,6 @@ impl Overrides {
     ) -> Result<Override, OverrideError> {
         validate::against(&registry::policies(), limit, caller, &what)?;
         Ok(self.signed(what))
-    }
-
-    /// Overrides the limit of this name in this process, in place of an earlier `set`. Under the name `*` it is
-    /// the [global enforcement](Self::enforce), which may have an end.
-    ///
-    /// A name that no limit has yet is accepted, since a check by hand may bring it, and logged. It is one of
-    /// the [`problems`](Self::problems) until then.
-    ///
-    /// # Errors
-    ///
-    /// [`OverrideError`] if the policy of a callsite of this name would break a rule, or one that was checked by
-    /// hand is a `calendar_window` of another period. The earlier override stays in effect.
-    pub fn set(&self, name: &str, what: Override) -> Result<(), OverrideError> {
-        let what = self.validated(name, None, what)?;
-        self.change(self.own_source(), |layer| {
-            let what = self.started(what, layer.get(name, None));
-            layer.set(name, None, Some(what));
-        });
-        Ok(())
-    }
-
-    /// Removes the override that [`set`](Self::set) has made for this limit.
-    pub fn remove(&self, name: &str) {
-        self.change(self.own_source(), |layer| layer.set(name, None, None));
-    }
-
-    /// Sets the global enforcement of this process, or removes it. With [`Enforcement::Off`] nothing
-    /// is limited.
-    ///
-    /// Each limit has its own enforcement or the global one, whichever refuses less.
-    /// [`Enforcement::On`] changes no limit; it replaces the global enforcement of a lower
-    /// [source](OverrideSource).
-    pub fn enforce(&self, enforcement: Option<Enforcement>) {
-        let what = enforcement.map(|it| self.signed(Override::new().enforcement(it)));
-        self.change(self.own_source(), |layer| layer.set(ALL_LIMITS, None, what));
     }
 
     /// Returns a receiver that is notified of each change from now on. Its value is the number of
@@ -273,14 +237,15 @@ impl Overrides {
     /// Returns the overrides at this moment.
     fn current(&self) -> Guard<Arc<Snapshot>> {
         let snapshot = self.shared.snapshot.load();
-        if !snapshot.has_ended() {
+        if !snapshot.has_turned() {
             return snapshot;
         }
         self.follow_clock();
         self.shared.snapshot.load()
     }
 
-    /// Removes the overrides that have ended, and adds those that have not by a clock that was set back.
+    /// Begins and ends the overrides whose time has come, and undoes this for those whose time comes again by a clock
+    /// that was set back.
     fn follow_clock(&self) {
         let clock = Self::of(&self.shared);
         for source in OverrideSource::ALL {

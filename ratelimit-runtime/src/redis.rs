@@ -79,8 +79,8 @@ use crate::{
     memory::{Clock, MemoryStore},
     policy::Policy,
     request::{
-        CallerUsage, DecidedBy, OnStoreError, Op, Outcome, PermitRequest, Place, Request, Settle,
-        Standing,
+        CallerUsage, DecidedBy, LinePlace, OnStoreError, Op, Outcome, PermitRequest, Request,
+        Settle, Standing,
     },
     telemetry,
     time::{Micros, Timestamp},
@@ -295,7 +295,7 @@ impl RedisBackend {
     pub(crate) async fn advance(
         &self,
         key: &Key,
-        place: Place<'_>,
+        place: LinePlace<'_>,
     ) -> Result<Option<Standing>, UnavailableReason> {
         let Some(turn) = Turn::new(key, place) else { return Ok(None) };
         turn.decode(&self.remote.ask(key.as_bytes(), |attempt| turn.advance(attempt)).await?)
@@ -305,7 +305,7 @@ impl RedisBackend {
     pub(crate) async fn turns(
         &self,
         key: &Key,
-        places: &[Place<'_>],
+        places: &[LinePlace<'_>],
     ) -> Result<Vec<Option<Timestamp>>, UnavailableReason> {
         let command = |attempt| turn::turns_command(key, places, attempt);
         turn::decode_turns(&self.remote.ask(key.as_bytes(), command).await?)

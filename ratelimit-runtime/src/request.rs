@@ -12,7 +12,7 @@ use std::fmt;
 pub(crate) use self::{
     caller_usage::CallerUsage,
     id::next_id,
-    place::{Place, Standing},
+    place::{LinePlace, Standing},
     plain_outcome::PlainOutcome,
 };
 

@@ -78,13 +78,13 @@ fn the_first_call_of_a_limit_does_not_search_what_other_overrides_meant() {
     let limiter = Limiter::in_memory();
     for number in 0..FOREIGN {
         let limit = format!("mail::letters::send_{number}");
-        limiter.overrides().set(&limit, Override::new().threshold(1)).unwrap();
+        limiter.overrides().here().set(&limit, Override::new().threshold(1)).unwrap();
     }
     let AllocationInfo { count_total, .. } = measure(|| drop(now(limiter.check(&FRESH, "alice"))));
     assert!(count_total < 4 * FOREIGN, "{count_total}");
     let change = Override::new().threshold(2);
     let AllocationInfo { count_total, .. } =
-        measure(|| limiter.overrides().set("mail::letters::send_0", change).unwrap());
+        measure(|| limiter.overrides().here().set("mail::letters::send_0", change).unwrap());
     assert!(count_total < 10 * FOREIGN, "{count_total}");
 }
 
@@ -94,7 +94,7 @@ fn the_change_of_a_caller_allocates_no_more_beside_10_000_others() {
     let limiter = Limiter::in_memory();
     let overrides = limiter.overrides();
     let set = |caller: u32| {
-        overrides.set_for("crowded", caller, Override::new().threshold(7)).unwrap();
+        overrides.here().set(("crowded", caller), Override::new().threshold(7)).unwrap();
     };
     let mut callers = 0..;
     let mut changes = |others: usize| {
@@ -103,8 +103,8 @@ fn the_change_of_a_caller_allocates_no_more_beside_10_000_others() {
         let changed = Override::new().threshold(8);
         [
             measure(|| set(own)),
-            measure(|| overrides.set_for("crowded", own, changed).unwrap()),
-            measure(|| overrides.remove_for("crowded", own)),
+            measure(|| overrides.here().set(("crowded", own), changed).unwrap()),
+            measure(|| overrides.here().remove(("crowded", own))),
         ]
         .map(|it| (it.count_total, it.bytes_total))
     };

@@ -91,9 +91,9 @@ async fn plans_at_random_are_decided_like_a_plain_log_of_calls() {
             }
             let raised = Override::new().threshold(9).enforcement(enforcement);
             if override_of {
-                limiter.overrides().set("plans-api@pro", raised).unwrap();
+                limiter.overrides().here().set("plans-api@pro", raised).unwrap();
             } else {
-                limiter.overrides().remove("plans-api@pro");
+                limiter.overrides().here().remove("plans-api@pro");
             }
             let threshold = if override_of && plan == "pro" { 9 } else { threshold };
             let answer = limiter.check(API.of(plan), "alice").await;
@@ -110,7 +110,7 @@ async fn a_plan_is_overridden_before_its_limit_and_after_its_caller() {
     let threshold = async |plan: &str, user: &str| {
         limiter.peek(API.of(plan), user).cost(0).await.unwrap().threshold()
     };
-    let set = |name: &str, to| overrides.set(name, Override::new().threshold(to)).unwrap();
+    let set = |name: &str, to| overrides.here().set(name, Override::new().threshold(to)).unwrap();
     let rows = [
         // Overridden: the caller, its plan, the plan of the limit, the limit; expected: pro, free.
         ([false, false, false, false], [7, 2]),
@@ -124,15 +124,15 @@ async fn a_plan_is_overridden_before_its_limit_and_after_its_caller() {
     ];
     for ([caller, of_plan, plan, limit], expected) in rows {
         let raised = |to| Override::new().threshold(to);
-        overrides.remove_for("plans-api", "alice");
-        overrides.remove_for("plans-api@pro", "alice");
-        overrides.remove("plans-api@pro");
-        overrides.remove("plans-api");
+        overrides.here().remove(("plans-api", "alice"));
+        overrides.here().remove(("plans-api@pro", "alice"));
+        overrides.here().remove("plans-api@pro");
+        overrides.here().remove("plans-api");
         if caller {
-            overrides.set_for("plans-api", "alice", raised(5)).unwrap();
+            overrides.here().set(("plans-api", "alice"), raised(5)).unwrap();
         }
         if of_plan {
-            overrides.set_for("plans-api@pro", "alice", raised(10)).unwrap();
+            overrides.here().set(("plans-api@pro", "alice"), raised(10)).unwrap();
         }
         if plan {
             set("plans-api@pro", 20);
@@ -154,9 +154,9 @@ async fn a_plan_is_overridden_before_its_limit_and_after_its_caller() {
             }
         );
     }
-    overrides.remove("plans-api");
-    overrides.set("plans-api@pro", Override::new().enforcement(Enforcement::Off)).unwrap();
-    overrides.set("plans-api@gold", Override::new().enforcement(Enforcement::Off)).unwrap();
+    overrides.here().remove("plans-api");
+    overrides.here().set("plans-api@pro", Override::new().enforcement(Enforcement::Off)).unwrap();
+    overrides.here().set("plans-api@gold", Override::new().enforcement(Enforcement::Off)).unwrap();
     for _ in 0..9 {
         call(&limiter, Plan::Pro, "carol").await.unwrap();
     }
@@ -164,7 +164,7 @@ async fn a_plan_is_overridden_before_its_limit_and_after_its_caller() {
     let problems: Vec<_> = overrides.problems().iter().map(ToString::to_string).collect();
     assert!(problems[0].contains("no limit is named `plans-api@gold`"), "{problems:?}");
     assert_eq!(problems.len(), 1);
-    let invalid = overrides.set("plans-api@pro", Override::new().burst(1)).unwrap_err();
+    let invalid = overrides.here().set("plans-api@pro", Override::new().burst(1)).unwrap_err();
     assert_eq!(invalid.limit(), Some("plans-api@pro"));
 }
 
@@ -224,7 +224,7 @@ async fn refusals_warnings_and_dry_runs_name_the_plan() {
         assert_eq!(failure.violations[0].subject, subject);
     }
     let dry_run = Override::new().enforcement(Enforcement::DryRun);
-    limiter.overrides().set("plans-api@pro", dry_run).unwrap();
+    limiter.overrides().here().set("plans-api@pro", dry_run).unwrap();
     pro().await.unwrap();
     let events = lines.all();
     let is_notice = |line: &&String| line.contains("dry run: calls would have been refused");
@@ -244,8 +244,8 @@ async fn plans_of_two_places_under_one_name_are_told_apart() {
         (decision.plan(), decision.threshold())
     };
     assert_eq!(seen(FEW.of("pro")).await, (Some("pro"), 7));
-    overrides.set("plans-twice@pro", Override::new().threshold(20)).unwrap();
-    overrides.set("plans-twice@team", Override::new().threshold(9)).unwrap();
+    overrides.here().set("plans-twice@pro", Override::new().threshold(20)).unwrap();
+    overrides.here().set("plans-twice@team", Override::new().threshold(9)).unwrap();
     assert_eq!(seen(MANY.of("team")).await, (Some("team"), 9));
     assert_eq!(seen(MANY.of("pro")).await, (Some("pro"), 20));
     assert_eq!(seen(FEW.of("pro")).await, (Some("pro"), 20));
@@ -259,7 +259,7 @@ async fn plans_are_overridden_before_the_first_is_chosen_by_its_name() {
     const ALL: Plans = Plans::new("plans-all", "free", SEVEN).plan("pro", SEVEN);
     let limiter = Limiter::in_memory();
     for name in ["plans-first@free", "plans-all@pro"] {
-        limiter.overrides().set(name, Override::new().threshold(9)).unwrap();
+        limiter.overrides().here().set(name, Override::new().threshold(9)).unwrap();
     }
     for policy in [FIRST.default_policy(), &ALL.all()[1].1] {
         assert_eq!(limiter.check(policy, "alice").await.unwrap().threshold(), 9);

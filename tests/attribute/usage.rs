@@ -41,7 +41,7 @@ async fn bucket(limiter: &Limiter, user: &str) -> Done {
 /// Returns the used and the left units of each tier.
 async fn usage(limiter: &Limiter, name: &str) -> Vec<(u32, u32)> {
     let usage = limiter.usage(name, "alice").await.unwrap();
-    usage.tiers().iter().map(|tier| (tier.used(), tier.left())).collect()
+    usage.tiers().iter().map(|tier| (tier.used(), tier.remaining())).collect()
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn every_tier_of_each_algorithm_is_shown_as_it_is_counted() {
 
         // Raised by an operator.
         let raised = Override::new().tier(MINUTE, 10).tier(HOUR, 20);
-        limiter.overrides().set("used_mail", raised).unwrap();
+        limiter.overrides().here().set("used_mail", raised).unwrap();
         assert_eq!(usage(limiter, "used_mail").await, [(3, 7), (3, 17)]);
     })
     .await;
@@ -90,9 +90,9 @@ async fn calls_in_flight_are_shown_beside_the_windows() {
     on_each_store(async |limiter| {
         let inside = async || {
             let usage = limiter.usage("used_upload", "alice").await.unwrap();
-            assert_eq!((usage.tiers()[0].used(), usage.tiers()[0].left()), (1, 4));
+            assert_eq!((usage.tiers()[0].used(), usage.tiers()[0].remaining()), (1, 4));
             let in_flight = usage.concurrency().unwrap();
-            assert_eq!((in_flight.used(), in_flight.left(), in_flight.quota()), (1, 1, 2));
+            assert_eq!((in_flight.used(), in_flight.remaining(), in_flight.quota()), (1, 1, 2));
         };
         upload(limiter, "alice", inside).await.unwrap();
     })
@@ -158,22 +158,22 @@ async fn values_that_come_with_a_call_are_passed_and_not_guessed() {
     assert_eq!(limits.len(), 1);
     let plan = limits[0].with_tiers(&[Tier::new(HOUR, 100)]);
     let usage = limiter.usage(&plan, &caller!(42, 1)).await.unwrap();
-    assert_eq!((usage.tiers()[0].used(), usage.tiers()[0].left()), (1, 99));
+    assert_eq!((usage.tiers()[0].used(), usage.tiers()[0].remaining()), (1, 99));
     assert!(matches!(limiter.usage(&limits[0], 42).await, Err(UsageError::Dynamic { .. })));
-    limiter.overrides().set("used_search", Override::new().tier(HOUR, 7)).unwrap();
+    limiter.overrides().here().set("used_search", Override::new().tier(HOUR, 7)).unwrap();
     let usage = limiter.usage("used_search", &caller!(42, 1)).await.unwrap();
-    assert_eq!(usage.tiers()[0].left(), 6);
+    assert_eq!(usage.tiers()[0].remaining(), 6);
 
     // Those of the caller alone.
-    limiter.overrides().remove("used_search");
+    limiter.overrides().here().remove("used_search");
     let raised = Override::new().tier(HOUR, 9);
-    limiter.overrides().set_for("used_search", &caller!(42, 1), raised).unwrap();
+    limiter.overrides().here().set(("used_search", &caller!(42, 1)), raised).unwrap();
     let usage = limiter.usage("used_search", &caller!(42, 1)).await.unwrap();
-    assert_eq!(usage.tiers()[0].left(), 8);
+    assert_eq!(usage.tiers()[0].remaining(), 8);
     let other = limiter.usage("used_search", &caller!(42, 2)).await;
     assert!(matches!(other, Err(UsageError::Dynamic { .. })));
-    limiter.overrides().set_for_all(&caller!(42, 1), Override::new().deny()).unwrap();
-    limiter.overrides().remove_for("used_search", &caller!(42, 1));
+    limiter.overrides().here().set(("*", &caller!(42, 1)), Override::new().deny()).unwrap();
+    limiter.overrides().here().remove(("used_search", &caller!(42, 1)));
     let denied = limiter.usage("used_search", &caller!(42, 1)).await;
     assert!(matches!(denied, Err(UsageError::Failed(RateLimitError::Denied(_)))), "{denied:?}");
 

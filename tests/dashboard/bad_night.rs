@@ -249,7 +249,7 @@ async fn a_caller_is_raised_exempt_or_shut_out_listed_searched_and_ended() {
         assert_eq!(status, 200, "{told}");
         expected("*", Some(Override::new().deny().by("alice"))).await;
         assert!(night(&limiter, "acme", 42).await.is_err());
-        limiter.overrides().by("").remove_for("*", Caller::from("acme").and(42));
+        limiter.overrides().by("").here().remove(("*", Caller::from("acme").and(42)));
 
         let (status, told) = set("nosuch", json!({ "deny": true }), "never").await;
         assert_eq!((status, &told["error"]), (404, &json!("there is no such limit")));

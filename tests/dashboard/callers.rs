@@ -69,7 +69,7 @@ async fn a_caller_above_a_lowered_limit_is_looked_up() {
         for _ in 0..3 {
             greet(&limiter, "acme", Some("alice")).await.unwrap();
         }
-        limiter.overrides().set("greet", Override::new().threshold(1)).unwrap();
+        limiter.overrides().here().set("greet", Override::new().threshold(1)).unwrap();
         let caller = json!([{ "text": "acme" }, { "text": "alice" }]);
         let question = json!({ "limit": "greet", "caller": caller });
         let (status, told) = operator.act("caller", question).await;
@@ -109,7 +109,7 @@ async fn a_caller_is_shown_with_its_exemption_from_all_limits_beside_its_numbers
         let limits: Vec<_> =
             listed["callers"].as_array().unwrap().iter().map(|it| it["limit"].clone()).collect();
         assert_eq!(limits, ["greet", "*"], "{listed}");
-        overrides.by("alice").remove_for("*", &alice);
+        overrides.by("alice").here().remove(("*", &alice));
         let (_, told) = operator.act("caller", question).await;
         assert_eq!((&told["threshold"], &told["enforcement"]), (&json!(6), &json!("on")), "{told}");
     }

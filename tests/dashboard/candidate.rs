@@ -22,7 +22,7 @@ async fn a_candidate_is_tried_and_applied_by_one_action_each() {
     let limiter = Limiter::in_memory();
     let operator = Operator::of(&limiter).await;
     let overrides = limiter.overrides().by("bob");
-    overrides.set("tried here", Override::new().threshold(5)).unwrap();
+    overrides.here().set("tried here", Override::new().threshold(5)).unwrap();
     let body = json!({ "limit": "tried here", "numbers": { "threshold": 2 } });
     act(&operator, "candidate", body).await;
     let candidate = Override::new().threshold(2);

@@ -8,6 +8,7 @@ mod candidate;
 mod drill;
 mod fleet;
 mod keyboard;
+mod levers;
 mod limits;
 mod operator;
 mod page;

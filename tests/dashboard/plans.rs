@@ -25,7 +25,11 @@ async fn an_override_of_the_limit_is_shown_at_each_plan_and_is_made_there() {
     let limiter = Limiter::in_memory();
     let operator = Operator::of(&limiter).await;
     let threshold = |told: &Value| told["now"]["tiers"][0]["threshold"].clone();
-    limiter.overrides().set("tiered", Override::new().enforcement(Enforcement::Off)).unwrap();
+    limiter
+        .overrides()
+        .here()
+        .set("tiered", Override::new().enforcement(Enforcement::Off))
+        .unwrap();
     for _ in 0..3 {
         tiered(&limiter, "free", "alice").await.unwrap();
     }
@@ -35,7 +39,7 @@ async fn an_override_of_the_limit_is_shown_at_each_plan_and_is_made_there() {
         (&json!("off"), &json!("the program"))
     );
     assert_eq!(free["overrides"][0]["limit"], "tiered", "{free}");
-    limiter.overrides().remove("tiered");
+    limiter.overrides().here().remove("tiered");
 
     let numbers = json!({ "limit": "tiered", "numbers": { "threshold": 9 } });
     let (status, told) = operator.act("numbers", numbers).await;

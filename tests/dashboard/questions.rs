@@ -52,7 +52,7 @@ async fn a_reset_in_the_fleet_is_asked_for_and_is_in_the_history() {
 async fn an_end_for_what_another_operator_has_set_is_asked_for() {
     let service = Service::of(Limiter::in_memory(), || Access::Act.named("alice")).await;
     let overrides = service.limiter.overrides();
-    overrides.by("bob").set("hello", Override::new().threshold(40)).unwrap();
+    overrides.by("bob").here().set("hello", Override::new().threshold(40)).unwrap();
     let hello = || overrides.by_source("hello").pop().map(|(_, what)| what).unwrap();
     let browser = open(&service).await;
     click(&browser, "[data-limit=hello] .row").await;
@@ -106,7 +106,7 @@ async fn a_switch_of_the_program_is_ended_by_enforced_and_digests_are_shut_out()
     }
     let limiter = Limiter::builder().caller_digest("secret").version("7.1").in_memory();
     let service = Service::of(limiter, || Access::Act).await;
-    service.limiter.overrides().enforce(Some(Enforcement::Off));
+    service.limiter.overrides().here().set("*", Enforcement::Off).unwrap();
     let browser = open(&service).await;
     until_said(&browser, "#process", "version 7.1").await;
     click(&browser, "#kill").await;

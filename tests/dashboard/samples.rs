@@ -33,7 +33,11 @@ async fn samples_count_each_call_once_and_go_on_where_a_page_left_off() {
     for _ in 0..3 {
         let _ = limiter.check(&PLAIN, "alice").await;
     }
-    limiter.overrides().set("sampled", Override::new().enforcement(Enforcement::DryRun)).unwrap();
+    limiter
+        .overrides()
+        .here()
+        .set("sampled", Override::new().enforcement(Enforcement::DryRun))
+        .unwrap();
     let _ = limiter.check(&PLAIN, "alice").await.unwrap();
 
     // As a browser asks again.

@@ -9,7 +9,7 @@ use crate::page::{Service, click, fill, is_clean, open, until_said};
 
 /// Changes an override, which sends the view of all limits again, and waits until the page shows it.
 async fn tell(service: &Service, browser: &Browser, threshold: u32) {
-    service.limiter.overrides().set("paced", Override::new().threshold(threshold)).unwrap();
+    service.limiter.overrides().here().set("paced", Override::new().threshold(threshold)).unwrap();
     until_said(browser, "#change-rows li", &format!("→ threshold {threshold}")).await;
 }
 
@@ -38,7 +38,7 @@ async fn news_replace_and_move_nothing_that_an_operator_is_at() {
     }
     until_said(&browser, ".refusedmost li", "4 refused").await;
     until_said(&browser, ".more .facts", "4 in the last minute").await;
-    service.limiter.overrides().set("hello", Override::new().threshold(2)).unwrap();
+    service.limiter.overrides().here().set("hello", Override::new().threshold(2)).unwrap();
     until_said(&browser, "#change-rows li", "hello: none → threshold 2").await;
     let kept = "window.pressed.map(it => it !== null && it.isConnected)";
     assert_eq!(browser.value(kept).await, json!([true, true, true]));

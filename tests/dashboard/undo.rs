@@ -30,7 +30,7 @@ async fn act_from(operator: &Operator, process: &str, path: &str, body: Value) -
 async fn an_action_for_one_process_does_nothing_in_another() {
     let limiter = Limiter::in_memory();
     let operator = Operator::of(&limiter).await;
-    limiter.overrides().by("alice").set("kept", Override::new().threshold(5)).unwrap();
+    limiter.overrides().by("alice").here().set("kept", Override::new().threshold(5)).unwrap();
     let shown = view(&operator).await;
     let (here, number) = (shown["process_id"].as_str().unwrap(), &shown["changes"][0]["number"]);
     for (path, body) in [
@@ -60,7 +60,7 @@ async fn an_override_that_has_ended_by_itself_cannot_be_undone() {
     let operator = Operator::of(&limiter).await;
     let end = SystemTime::now() + Duration::from_millis(300);
     let off = Override::new().enforcement(Enforcement::Off).until(end);
-    limiter.overrides().by("alice").set("kept", off).unwrap();
+    limiter.overrides().by("alice").here().set("kept", off).unwrap();
     let change = until("its end", async || {
         let change = view(&operator).await["changes"][0].clone();
         change["after"].is_null().then_some(change)
@@ -77,7 +77,7 @@ async fn an_end_is_not_given_to_what_another_operator_has_set() {
     let operator = Operator::of(&limiter).await;
     let overrides = limiter.overrides().by("bob");
     let bobs = Override::new().threshold(40);
-    overrides.set("kept", bobs.clone()).unwrap();
+    overrides.here().set("kept", bobs.clone()).unwrap();
     let later = "2999-11-27T18:00:00Z";
     let mut off = json!({ "limit": "kept", "enforcement": "off", "until": later });
     let (status, told) = operator.act("enforcement", off.clone()).await;
@@ -92,7 +92,7 @@ async fn an_end_is_not_given_to_what_another_operator_has_set() {
     // What already ends then, and what one's own action replaces, need no answer.
     off["ends_whole"] = json!(false);
     assert_eq!(operator.act("enforcement", off.clone()).await.0, 200);
-    overrides.set("kept", Override::new().enforcement(Enforcement::DryRun)).unwrap();
+    overrides.here().set("kept", Override::new().enforcement(Enforcement::DryRun)).unwrap();
     assert_eq!(operator.act("enforcement", off).await.0, 200);
 }
 
@@ -102,7 +102,7 @@ async fn nothing_is_said_to_be_removed_where_nothing_was() {
     let operator = Operator::of(&limiter).await;
     let (status, told) = operator.act("override", json!({ "limit": "kept" })).await;
     assert_eq!((status, &told["done"]), (200, &json!("there was no override in this process")));
-    limiter.overrides().set("kept", Override::new().threshold(2)).unwrap();
+    limiter.overrides().here().set("kept", Override::new().threshold(2)).unwrap();
     let (_, told) = operator.act("override", json!({ "limit": "kept" })).await;
     let done = told["done"].as_str().unwrap();
     assert!(done.contains("there was no override") && done.contains("the program"), "{told}");
@@ -182,7 +182,7 @@ async fn an_override_of_this_process_stays_until_that_of_the_fleet_is_here() {
     let others = limiter.overrides().clone();
     let changing = tokio::spawn(async move {
         for threshold in (1..1_000).cycle() {
-            others.set("kept by plan", Override::new().threshold(threshold)).unwrap();
+            others.here().set("kept by plan", Override::new().threshold(threshold)).unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });

@@ -72,7 +72,7 @@ async fn after_a_block_a_raised_threshold_is_in_force() {
         on_each_store(async |limiter| {
             offend(limiter, &policy, "alice").await;
             let more = Override::new().threshold(10_000);
-            limiter.overrides().set_for(policy.name(), "alice", more).unwrap();
+            limiter.overrides().here().set((policy.name(), "alice"), more).unwrap();
             exceeded(limiter.check(&policy, "alice").await);
             for _ in 0..3 {
                 until_admitted(limiter, &policy, "alice").await;

@@ -130,7 +130,7 @@ async fn only_a_reset_lifts_a_block() {
     const POLICY: Policy = Policy::fixed_window("block-kept", HOUR, 1).block(&[DAY]);
     on_each_store(async |limiter| {
         let check = async || limiter.check(&POLICY, "alice").await;
-        let set = |what| limiter.overrides().set("block-kept", what).unwrap();
+        let set = |what| limiter.overrides().here().set("block-kept", what).unwrap();
         let admitted: Decision = check().await.unwrap();
         exceeded(check().await);
         limiter.refund(&admitted).await.unwrap();
@@ -141,7 +141,7 @@ async fn only_a_reset_lifts_a_block() {
         check().await.unwrap();
         set(Override::new().enforcement(Enforcement::DryRun));
         assert!(check().await.unwrap().is_dry_run());
-        limiter.overrides().remove("block-kept");
+        limiter.overrides().here().remove("block-kept");
         assert!(exceeded(check().await).retry_after() > HOUR);
         limiter.reset(&POLICY, "alice").await.unwrap();
         check().await.unwrap();
@@ -154,11 +154,11 @@ async fn a_dry_run_blocks_without_refusing() {
     const POLICY: Policy = Policy::sliding_window("block-dry", HOUR, 1).block(&[DAY]);
     on_each_store(async |limiter| {
         let dry = Override::new().enforcement(Enforcement::DryRun);
-        limiter.overrides().set("block-dry", dry).unwrap();
+        limiter.overrides().here().set("block-dry", dry).unwrap();
         for _ in 0..3 {
             limiter.check(&POLICY, "alice").await.unwrap();
         }
-        limiter.overrides().remove("block-dry");
+        limiter.overrides().here().remove("block-dry");
         assert!(exceeded(limiter.check(&POLICY, "alice").await).retry_after() > HOUR);
     })
     .await;

@@ -148,7 +148,7 @@ async fn what_needs_windows_of_a_length_is_refused() {
 async fn an_override_changes_the_threshold_alone() {
     let limiter = Limiter::in_memory();
     limiter.check(&MONTHLY, "alice").cost(10).await.unwrap();
-    limiter.overrides().set("bill", Override::new().threshold(12)).unwrap();
+    limiter.overrides().here().set("bill", Override::new().threshold(12)).unwrap();
     let more = limiter.check(&MONTHLY, "alice").await.unwrap();
     assert_eq!(more.remaining(), 1);
     assert_ends_with_month(more.reset_after());
@@ -166,27 +166,27 @@ async fn another_period_is_an_error_that_names_it_in_every_source() {
     let text = "`period` does not go with a `calendar_window`";
     let weekly = Override::new().period(7 * DAY);
     // Nothing is known of it before its first check.
-    limiter.overrides().set("by-hand", weekly.clone()).unwrap();
+    limiter.overrides().here().set("by-hand", weekly.clone()).unwrap();
     limiter.check(&BY_HAND, "alice").await.unwrap();
     let problems = limiter.overrides().problems();
     let [OverrideProblem::Rejected { error, .. }] = &problems[..] else { panic!("{problems:?}") };
     assert!(error.to_string().contains(text), "{error}");
-    limiter.overrides().remove("by-hand");
+    limiter.overrides().here().remove("by-hand");
     assert!(limiter.overrides().problems().is_empty());
 
     let tiers = Override::new().tier(3_600 * DAY / 86_400, 3);
     for what in [weekly.clone(), tiers, weekly.clone().threshold(3)] {
         let overrides = limiter.overrides();
         for wrong in [
-            overrides.set("by-hand", what.clone()),
-            overrides.set_for("by-hand", "alice", what.clone()),
-            overrides.set("by-hand", Override::new().candidate(what.clone())),
+            overrides.here().set("by-hand", what.clone()),
+            overrides.here().set(("by-hand", "alice"), what.clone()),
+            overrides.here().set("by-hand", Override::new().candidate(what.clone())),
         ] {
             assert!(wrong.unwrap_err().to_string().contains(text), "{what:?}");
         }
     }
     assert_eq!(limiter.overrides().list().len(), 0);
-    limiter.overrides().set("by-hand", Override::new().threshold(20)).unwrap();
+    limiter.overrides().here().set("by-hand", Override::new().threshold(20)).unwrap();
 
     // Nothing of such a file applies.
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -116,12 +116,12 @@ async fn a_removed_override_leaves_the_history_complete() {
             let is_log = made.algorithm() == Algorithm::SlidingWindow;
             let policy = if is_log { made } else { made };
             let brief = Override::new().threshold(2).period(Duration::from_millis(40));
-            limiter.overrides().set("eased", brief).unwrap();
+            limiter.overrides().here().set("eased", brief).unwrap();
             for _ in 0..16 {
                 let request = limiter.check(&policy, "alice").max_wait(MINUTE);
                 request.await.unwrap();
             }
-            limiter.overrides().remove("eased");
+            limiter.overrides().here().remove("eased");
             assert_eq!(left(limiter, &policy).await, 4, "{policy:?}");
         }
     })

@@ -56,14 +56,14 @@ async fn a_charge_from_before_an_override_comes_back_under_it_and_after_it() {
                     let charge = take(limiter, &policy, "alice", 6 - settled).await;
                     take(limiter, &policy, "alice", 1 + settled).await;
                     take(limiter, &policy, "bob", 1 + settled).await;
-                    limiter.overrides().set("before", what.clone()).unwrap();
+                    limiter.overrides().here().set("before", what.clone()).unwrap();
                     let before = left(limiter, &policy, "alice").await;
                     take(limiter, &policy, "alice", 1).await;
                     take(limiter, &policy, "bob", 1).await;
                     limiter.settle(&charge, 0).await.unwrap();
                     assert!(left(limiter, &policy, "alice").await > before, "{change} {policy:?}");
                     assert_alike(limiter, &policy, change).await;
-                    limiter.overrides().remove("before");
+                    limiter.overrides().here().remove("before");
                     assert_alike(limiter, &policy, change).await;
                     for caller in ["alice", "bob"] {
                         limiter.reset(&policy, caller).await.unwrap();
@@ -131,7 +131,7 @@ async fn no_more_comes_back_than_was_charged_however_often_the_numbers_change() 
                                 None => what,
                             };
                             history.push(format!("{what:?}"));
-                            limiter.overrides().set("often", what).unwrap();
+                            limiter.overrides().here().set("often", what).unwrap();
                         }
                         1 if !charges.is_empty() => {
                             let charge = charges.swap_remove(rng.usize(..charges.len()));
@@ -166,7 +166,7 @@ async fn no_more_comes_back_than_was_charged_however_often_the_numbers_change() 
                     assert!(alice <= bob, "{alice} of {bob}: {case}");
                     // A bucket that was too empty for a charge has forgotten a part of it.
                     assert!(alice == bob || is_bucket, "{alice} of {bob}: {case}");
-                    limiter.overrides().remove("often");
+                    limiter.overrides().here().remove("often");
                 }
                 for caller in ["alice", "bob"] {
                     limiter.reset(&policy, caller).await.unwrap();
@@ -182,7 +182,7 @@ async fn a_smaller_bucket_gets_back_what_it_took_over_and_no_more() {
     on_each_store(async |limiter| {
         let policy = Policy::token_bucket("small", DAY, 10);
         let charge = take(limiter, &policy, "alice", 6).await;
-        limiter.overrides().set("small", Override::new().threshold(5)).unwrap();
+        limiter.overrides().here().set("small", Override::new().threshold(5)).unwrap();
         let own = take(limiter, &policy, "alice", 1).await;
         assert_eq!(left(limiter, &policy, "alice").await, 3);
         // Without the charge it would have been full before its own.
@@ -190,7 +190,7 @@ async fn a_smaller_bucket_gets_back_what_it_took_over_and_no_more() {
         assert_eq!(left(limiter, &policy, "alice").await, 4);
         limiter.refund(&own).await.unwrap();
         assert_eq!(left(limiter, &policy, "alice").await, 5);
-        limiter.overrides().remove("small");
+        limiter.overrides().here().remove("small");
         assert_eq!(left(limiter, &policy, "alice").await, 10);
     })
     .await;
@@ -203,13 +203,13 @@ async fn a_bucket_gets_back_only_the_tokens_that_a_charge_has_found_in_it() {
         let policy = Policy::token_bucket("empty", DAY, 10);
         let own = take(limiter, &policy, "alice", 9).await;
         let generous = Override::new().threshold(10_000).period(SECOND);
-        limiter.overrides().set("empty", generous).unwrap();
+        limiter.overrides().here().set("empty", generous).unwrap();
         // It starts with the one token that the other has.
         left(limiter, &policy, "alice").await;
         take(limiter, &policy, "alice", 1).await;
         sleep(SECOND / 20).await;
         let later = take(limiter, &policy, "alice", 100).await;
-        limiter.overrides().remove("empty");
+        limiter.overrides().here().remove("empty");
         assert_eq!(left(limiter, &policy, "alice").await, 0);
         limiter.refund(&later).await.unwrap();
         assert_eq!(left(limiter, &policy, "alice").await, 0);
@@ -242,7 +242,7 @@ async fn passes_time(limiter: &Limiter, step: impl AsyncFn(Duration)) {
                 }
                 let charge = take(limiter, &policy, "alice", 6).await;
                 step(changed.saturating_sub(charged)).await;
-                limiter.overrides().set("times", Override::new().period(period)).unwrap();
+                limiter.overrides().here().set("times", Override::new().period(period)).unwrap();
                 for caller in ["alice", "bob"] {
                     take(limiter, &policy, caller, 1).await;
                 }
@@ -250,7 +250,7 @@ async fn passes_time(limiter: &Limiter, step: impl AsyncFn(Duration)) {
                 limiter.refund(&charge).await.unwrap();
                 let case = format!("{charged:?} {changed:?} {refunded:?} {period:?}");
                 assert_alike(limiter, &policy, &case).await;
-                limiter.overrides().remove("times");
+                limiter.overrides().here().remove("times");
                 assert_alike(limiter, &policy, &case).await;
                 for caller in ["alice", "bob"] {
                     limiter.reset(&policy, caller).await.unwrap();

@@ -22,7 +22,7 @@ async fn history(
     let take = async || Some(limiter.check(policy, "alice").await.ok()?.remaining());
     let lasts = |seconds| {
         let period = Override::new().period(seconds * SECOND);
-        limiter.overrides().set(policy.name(), period).unwrap();
+        limiter.overrides().here().set(policy.name(), period).unwrap();
     };
     let mut left = vec![take().await];
     // The key has expired after 11 seconds.
@@ -30,7 +30,7 @@ async fn history(
     lasts(3_600);
     left.extend([take().await, take().await, take().await]);
     // A key lasts for the longest period that has written to it.
-    limiter.overrides().remove(policy.name());
+    limiter.overrides().here().remove(policy.name());
     move_to(1_800).await;
     left.push(take().await);
     move_to(1_815).await;
@@ -79,7 +79,11 @@ async fn a_key_in_memory_is_forgotten_a_second_after_its_window() {
             let (limiter, policy) = (Limiter::in_memory(), make("forgotten", 10 * SECOND, 2));
             limiter.check(&policy, "alice").await.unwrap();
             tokio::time::advance((11 * SECOND).saturating_sub(late)).await;
-            limiter.overrides().set("forgotten", Override::new().period(60 * SECOND)).unwrap();
+            limiter
+                .overrides()
+                .here()
+                .set("forgotten", Override::new().period(60 * SECOND))
+                .unwrap();
             let peeked = limiter.peek(&policy, "alice").await.unwrap();
             let taken = limiter.check(&policy, "alice").await.unwrap();
             assert_eq!((peeked.remaining(), taken.remaining()), (left, left), "{policy:?}");

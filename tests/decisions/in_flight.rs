@@ -197,10 +197,10 @@ async fn an_override_changes_the_number_and_calls_in_flight_go_on() {
             limiter.check(&TWO, "alice").await.unwrap(),
             limiter.check(&TWO, "alice").await.unwrap(),
         ];
-        limiter.overrides().set("two", Override::new().concurrency(3)).unwrap();
+        limiter.overrides().here().set("two", Override::new().concurrency(3)).unwrap();
         let third = limiter.check(&TWO, "alice").await.unwrap();
         assert!(is_busy(&limiter.check(&TWO, "alice").await));
-        limiter.overrides().set("two", Override::new().concurrency(1)).unwrap();
+        limiter.overrides().here().set("two", Override::new().concurrency(1)).unwrap();
         drop(third);
         until_free(limiter, &TWO, "alice", 0).await;
         let refused = limiter.check(&TWO, "alice").await.unwrap_err();
@@ -215,7 +215,7 @@ async fn an_override_changes_the_number_and_calls_in_flight_go_on() {
 async fn a_dry_run_passes_busy_calls_without_a_permit() {
     on_each_store(async |limiter| {
         let what = Override::new().enforcement(ratelimit_runtime::Enforcement::DryRun);
-        limiter.overrides().set("two", what).unwrap();
+        limiter.overrides().here().set("two", what).unwrap();
         let mut calls = Vec::new();
         for _ in 0..4 {
             calls.push(limiter.check(&TWO, "alice").await.unwrap());

@@ -52,10 +52,10 @@ async fn a_bucket_keeps_room_for_what_refills_during_a_lease() {
 async fn an_override_has_no_lease_and_none_of_its_bounds() {
     on_each_store(async |limiter| {
         let faster = Override::new().period(Duration::from_millis(100)).threshold(50).burst(13);
-        limiter.overrides().set("bucket", faster).unwrap();
+        limiter.overrides().here().set("bucket", faster).unwrap();
         let all = limiter.check(&BUCKET, "alice").cost(13).await.unwrap();
         assert_eq!((all.remaining(), all.period()), (0, Duration::from_millis(100)));
-        limiter.overrides().remove("bucket");
+        limiter.overrides().here().remove("bucket");
         assert_eq!(limiter.check(&BUCKET, "bob").await.unwrap().remaining(), 2);
     })
     .await;

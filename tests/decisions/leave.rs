@@ -182,7 +182,7 @@ async fn what_would_use_up_the_share_is_invalid() {
 async fn an_override_has_the_share_of_its_own_threshold() {
     const POLICY: Policy = Policy::sliding_window("leave-overridden", MINUTE, 100);
     let limiter = Limiter::in_memory();
-    let set = |what| limiter.overrides().set("leave-overridden", what).unwrap();
+    let set = |what| limiter.overrides().here().set("leave-overridden", what).unwrap();
     set(Override::new().threshold(10));
     for _ in 0..8 {
         limiter.check(&POLICY, "alice").leave(20).await.unwrap();

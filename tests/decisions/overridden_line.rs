@@ -58,7 +58,7 @@ fn promised(policy: Policy) -> [Duration; 6] {
 }
 
 fn set(limiter: &Limiter, what: Override) {
-    limiter.overrides().set("line", what).unwrap();
+    limiter.overrides().here().set("line", what).unwrap();
 }
 
 fn threshold(units: u32) -> Override {
@@ -183,7 +183,7 @@ async fn a_line_without_room_on_each_store_takes_no_turn_that_was_promised_under
             let (before, later) = behind_a_lengthened_line(limiter, policy).await;
             later.unwrap_or_else(|error| panic!("{policy:?}: {error:?}"));
             assert!(before.iter().all(Result::is_ok), "{policy:?}: {before:?}");
-            limiter.overrides().remove("line");
+            limiter.overrides().here().remove("line");
             limiter.reset(&policy, "alice").await.unwrap();
         }
     })
@@ -223,7 +223,7 @@ async fn a_limit_that_is_off_for_a_moment_lets_calls_pass_or_keeps_their_turns()
         if is_polled {
             tokio::task::yield_now().await;
         }
-        limiter.overrides().remove("line");
+        limiter.overrides().here().remove("line");
         let waits = all_pass_by(&promised, calls).await;
         assert_eq!(waits == [SECOND; 6], is_polled, "{waits:?}");
         // The turns of those that passed meanwhile are given back.
@@ -246,7 +246,7 @@ async fn a_raised_limit_refuses_no_call_that_had_a_turn() {
             for call in calls {
                 call.await.unwrap().unwrap();
             }
-            limiter.overrides().remove("line");
+            limiter.overrides().here().remove("line");
             limiter.reset(&policy, "alice").await.unwrap();
         }
     })
@@ -269,7 +269,7 @@ async fn raised_concurrency_reaches_all_calls_that_wait() {
             held.push(call.await.unwrap().unwrap());
         }
         assert!(held.iter().all(Decision::has_permit));
-        limiter.overrides().remove("line");
+        limiter.overrides().here().remove("line");
     })
     .await;
 }

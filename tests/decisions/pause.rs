@@ -105,7 +105,11 @@ async fn no_enforcement_and_a_dry_run_pass_a_pause() {
     on_each_store(async |limiter| {
         limiter.pause(&PACE, "all", MINUTE).await.unwrap();
         let set = |enforcement| {
-            limiter.overrides().set("pace", Override::new().enforcement(enforcement)).unwrap();
+            limiter
+                .overrides()
+                .here()
+                .set("pace", Override::new().enforcement(enforcement))
+                .unwrap();
         };
         set(Enforcement::Off);
         limiter.check(&PACE, "all").await.unwrap();

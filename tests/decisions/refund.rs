@@ -51,14 +51,14 @@ async fn a_decision_has_the_units_that_its_call_took() {
             assert_eq!(limiter.check(policy, "alice").cost(2).await.unwrap().cost(), 2);
             assert_eq!(limiter.check(policy, "alice").cost(0).await.unwrap().cost(), 0);
             assert_eq!(limiter.peek(policy, "alice").await.unwrap().cost(), 0);
-            limiter.overrides().enforce(Some(Enforcement::DryRun));
+            limiter.overrides().here().set("*", Enforcement::DryRun).unwrap();
             let passed = limiter.check(policy, "alice").cost(2).await.unwrap();
             assert_eq!((passed.cost(), passed.is_dry_run()), (0, true), "{policy:?}");
             let admitted = limiter.check(policy, "alice").await.unwrap();
             assert_eq!((admitted.cost(), admitted.is_dry_run()), (1, false), "{policy:?}");
-            limiter.overrides().enforce(Some(Enforcement::Off));
+            limiter.overrides().here().set("*", Enforcement::Off).unwrap();
             assert_eq!(limiter.check(policy, "alice").await.unwrap().cost(), 0);
-            limiter.overrides().enforce(None);
+            limiter.overrides().here().remove("*");
         }
     })
     .await;

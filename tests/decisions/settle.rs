@@ -204,9 +204,9 @@ async fn an_uncounted_call_is_not_settled() {
         for policy in &COUNTS {
             let free = limiter.check(policy, "alice").cost(0).await.unwrap();
             let peeked = limiter.peek(policy, "alice").await.unwrap();
-            limiter.overrides().enforce(Some(Enforcement::Off));
+            limiter.overrides().here().set("*", Enforcement::Off).unwrap();
             let passed = limiter.check(policy, "alice").await.unwrap();
-            limiter.overrides().enforce(None);
+            limiter.overrides().here().remove("*");
             for decision in [free, peeked, passed] {
                 assert!(!decision.is_counted());
                 limiter.settle(&decision, 5).await.unwrap();

@@ -63,11 +63,12 @@ async fn what_no_store_counted_is_not_given_back() {
         assert!(charged <= 1, "{charged} charges of one id");
         limiter
             .overrides()
+            .here()
             .set("together-all", Override::new().enforcement(Enforcement::Off))
             .unwrap();
         limiter.check_all([free(), id(), limiter.check(&ALL, "all")]).await.unwrap();
         assert_eq!(left(limiter, &USER, "bob").await, 9);
-        limiter.overrides().remove("together-all");
+        limiter.overrides().here().remove("together-all");
     })
     .await;
 }

@@ -146,11 +146,11 @@ async fn a_call_that_is_too_large_names_the_number_that_is_too_small() {
 async fn the_kill_switch_and_a_dry_run_let_any_cost_pass() {
     on_each_store(async |limiter| {
         for enforcement in [Enforcement::Off, Enforcement::DryRun] {
-            limiter.overrides().enforce(Some(enforcement));
+            limiter.overrides().here().set("*", enforcement).unwrap();
             search(limiter, "alice", 2, 3).await.unwrap();
             search(limiter, "alice", 0, 1).await.unwrap();
         }
-        limiter.overrides().enforce(None);
+        limiter.overrides().here().remove("*");
         assert_eq!(too_large(search(limiter, "alice", 2, 3).await).threshold(), 2);
     })
     .await;
@@ -182,11 +182,11 @@ async fn a_lowered_limit_decides_also_for_calls_that_no_longer_fit_it() {
     let tokens = Policy::token_bucket("tokens", MINUTE * 60, 2_000_000);
     on_each_store(async |limiter| {
         limiter.check(&tokens, "alice").cost(100_000).await.unwrap();
-        limiter.overrides().set("tokens", Override::new().threshold(1_000)).unwrap();
+        limiter.overrides().here().set("tokens", Override::new().threshold(1_000)).unwrap();
         let refused = too_large(limiter.check(&tokens, "alice").cost(100_000).await);
         assert_eq!((refused.threshold(), refused.cost()), (1_000, 100_000));
         assert!(limiter.check(&tokens, "bob").cost(1_000).await.is_ok());
-        limiter.overrides().remove("tokens");
+        limiter.overrides().here().remove("tokens");
         limiter.check(&tokens, "carol").cost(100_000).await.unwrap();
     })
     .await;

@@ -104,34 +104,34 @@ async fn a_change_by_operators_reaches_a_waiting_call() {
         let overrides = limiter.overrides();
         // The kill switch, of all limits and of one.
         let call = one_waits(&limiter, POLICY, 1).await;
-        overrides.enforce(Some(Enforcement::Off));
+        overrides.here().set("*", Enforcement::Off).unwrap();
         soon(call).await.unwrap();
-        overrides.enforce(None);
+        overrides.here().remove("*");
         limiter.reset(&POLICY, "alice").await.unwrap();
 
         for enforcement in [Enforcement::Off, Enforcement::DryRun] {
             let call = one_waits(&limiter, POLICY, 1).await;
-            overrides.set("reply", Override::new().enforcement(enforcement)).unwrap();
+            overrides.here().set("reply", Override::new().enforcement(enforcement)).unwrap();
             soon(call).await.unwrap();
-            overrides.remove("reply");
+            overrides.here().remove("reply");
             limiter.reset(&POLICY, "alice").await.unwrap();
         }
 
         // More room.
         let call = one_waits(&limiter, POLICY, 2).await;
-        overrides.set("reply", Override::new().threshold(6)).unwrap();
+        overrides.here().set("reply", Override::new().threshold(6)).unwrap();
         assert_eq!(soon(call).await.unwrap().threshold(), 6);
-        overrides.remove("reply");
+        overrides.here().remove("reply");
         limiter.reset(&POLICY, "alice").await.unwrap();
 
         // A wait that is too long now.
         let call = one_waits(&limiter, POLICY, 1).await;
-        overrides.set("reply", Override::new().period(HOUR * 2)).unwrap();
+        overrides.here().set("reply", Override::new().period(HOUR * 2)).unwrap();
         let Err(RateLimitError::Exceeded(refused)) = soon(call).await else {
             panic!("it cannot be admitted within its hour");
         };
         assert_eq!(refused.period(), HOUR * 2);
-        overrides.remove("reply");
+        overrides.here().remove("reply");
         limiter.reset(&POLICY, "alice").await.unwrap();
     }
 }
@@ -145,7 +145,7 @@ async fn a_call_tells_how_long_it_has_waited_whatever_lets_it_pass() {
         let calls = async || limiter.check(&POLICY, "alice").max_wait(HOUR).await;
         let switched = async {
             tokio::time::sleep(SECOND).await;
-            limiter.overrides().enforce(Some(change));
+            limiter.overrides().here().set("*", change).unwrap();
         };
         let (observed, ()) = tokio::join!(observe(calls()), switched);
         let (call, copies) = observed;
@@ -181,8 +181,8 @@ async fn a_change_of_another_limit_leaves_a_call_waiting() {
     let limiter = Limiter::in_memory();
     let start = Instant::now();
     let call = one_waits(&limiter, POLICY, 1).await;
-    limiter.overrides().set("other", Override::new().threshold(6)).unwrap();
-    limiter.overrides().enforce(Some(Enforcement::On));
+    limiter.overrides().here().set("other", Override::new().threshold(6)).unwrap();
+    limiter.overrides().here().set("*", Enforcement::On).unwrap();
     tokio::time::sleep(SECOND).await;
     assert!(!call.is_finished());
     call.await.unwrap().unwrap();
@@ -208,7 +208,7 @@ async fn an_annotated_call_that_waits_passes_when_its_limit_is_switched_off() {
     outbound(limiter.clone()).await.unwrap();
     let waiting = tokio::spawn(outbound(limiter.clone()));
     tokio::time::sleep(SECOND).await;
-    limiter.overrides().enforce(Some(Enforcement::Off));
+    limiter.overrides().here().set("*", Enforcement::Off).unwrap();
     waiting.await.unwrap().unwrap();
     assert_eq!(start.elapsed(), SECOND);
 }

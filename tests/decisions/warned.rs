@@ -212,7 +212,7 @@ async fn peeks_dry_runs_and_uncounted_calls_do_not_warn_and_an_override_moves_th
     const POLICY: Policy = Policy::fixed_window("warned-moved", HOUR, 2);
     let warnings = Warnings::default();
     let limiter = warnings.builder().in_memory();
-    let set = |what| limiter.overrides().set("warned-moved", what).unwrap();
+    let set = |what| limiter.overrides().here().set("warned-moved", what).unwrap();
     let check = || limiter.check(&POLICY, "alice").warn_at(50);
     set(Override::new().enforcement(Enforcement::Off));
     check().cost(2).await.unwrap();

@@ -27,7 +27,7 @@ async fn overrides_behind_an_open_breaker_are_not_waited_for() {
     let server = RedisServer::start();
     let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
     let what = Override::new().threshold(2).period(MINUTE);
-    limiter.overrides().publish("p", &what).await.unwrap();
+    limiter.overrides().fleet().set("p", what.clone()).await.unwrap();
     server.signal("STOP");
     until("the breaker", async || {
         let _ = limiter.check(&POLICY, "alice").await;
@@ -38,7 +38,7 @@ async fn overrides_behind_an_open_breaker_are_not_waited_for() {
     let (mut asked, mut waited) = (0, 0);
     while start.elapsed() < Duration::from_secs(2) {
         let sent = Instant::now();
-        limiter.overrides().publish("p", &what).await.unwrap_err();
+        limiter.overrides().fleet().set("p", what.clone()).await.unwrap_err();
         asked += 1;
         waited += u32::from(sent.elapsed() >= DEADLINE);
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -33,7 +33,7 @@ fn deny() -> Override {
 async fn one_caller_is_raised_exempt_or_shut_out_and_the_others_are_not() {
     on_each_store(async |limiter| {
         let (overrides, acme) = (limiter.overrides(), Caller::from("acme").and(42));
-        overrides.set_for("greeting", &acme, Override::new().threshold(3)).unwrap();
+        overrides.here().set(("greeting", &acme), Override::new().threshold(3)).unwrap();
         for _ in 0..3 {
             greet(limiter, "acme", 42).await.unwrap();
         }
@@ -42,21 +42,21 @@ async fn one_caller_is_raised_exempt_or_shut_out_and_the_others_are_not() {
         assert_eq!(exceeded(greet(limiter, "acme", 43).await).threshold(), 1);
 
         let off = Override::new().enforcement(Enforcement::Off);
-        overrides.set_for("greeting", &acme, off).unwrap();
+        overrides.here().set(("greeting", &acme), off).unwrap();
         greet(limiter, "acme", 42).await.unwrap();
-        overrides.remove_for("greeting", &acme);
+        overrides.here().remove(("greeting", &acme));
         assert_eq!(exceeded(greet(limiter, "acme", 42).await).threshold(), 1);
 
         // Of all limits, past the kill switch.
-        overrides.set_for_all(&acme, deny()).unwrap();
-        overrides.enforce(Some(Enforcement::Off));
+        overrides.here().set(("*", &acme), deny()).unwrap();
+        overrides.here().set("*", Enforcement::Off).unwrap();
         let refused = greet(limiter, "acme", 42).await.unwrap_err();
         assert_eq!(refused.to_string(), "rate limit `greeting` denies the caller");
         assert!(is_denied(&limiter.check(&LINE, &acme).cost(0).await));
         assert!(is_denied(&limiter.peek(&LINE, &acme).await));
         greet(limiter, "acme", 43).await.unwrap();
-        overrides.enforce(None);
-        overrides.remove_for("*", &acme);
+        overrides.here().remove("*");
+        overrides.here().remove(("*", &acme));
         assert_eq!(exceeded(greet(limiter, "acme", 42).await).threshold(), 1);
     })
     .await;
@@ -67,20 +67,20 @@ async fn a_caller_is_exempt_from_all_limits_beside_numbers_for_one_of_them() {
     let exempt = || Override::new().enforcement(Enforcement::Off);
     on_each_store(async |limiter| {
         let (overrides, acme) = (limiter.overrides(), Caller::from("acme").and(42));
-        overrides.set_for_all(&acme, exempt()).unwrap();
-        overrides.set_for("greeting", &acme, Override::new().threshold(2)).unwrap();
+        overrides.here().set(("*", &acme), exempt()).unwrap();
+        overrides.here().set(("greeting", &acme), Override::new().threshold(2)).unwrap();
         for _ in 0..9 {
             greet(limiter, "acme", 42).await.unwrap();
         }
         // The numbers are those of the limit once the exemption ends.
-        overrides.remove_for("*", &acme);
+        overrides.here().remove(("*", &acme));
         greet(limiter, "acme", 42).await.unwrap();
         greet(limiter, "acme", 42).await.unwrap();
         assert_eq!(exceeded(greet(limiter, "acme", 42).await).threshold(), 2);
         // One that is shut out is so beside numbers of its own, but not in a limit that it is exempt from.
-        overrides.set_for_all(&acme, deny()).unwrap();
+        overrides.here().set(("*", &acme), deny()).unwrap();
         assert!(is_denied(&greet(limiter, "acme", 42).await));
-        overrides.set_for("greeting", &acme, exempt().threshold(2)).unwrap();
+        overrides.here().set(("greeting", &acme), exempt().threshold(2)).unwrap();
         greet(limiter, "acme", 42).await.unwrap();
     })
     .await;
@@ -93,8 +93,8 @@ async fn a_caller_is_exempt_from_all_limits_beside_numbers_for_one_of_them() {
         ((usage.enforcement(), usage.tiers()[0].quota()) == expected).then_some(())
     };
     let overrides = limiter.overrides();
-    overrides.publish_for("greeting", &acme, &Override::new().threshold(3)).await.unwrap();
-    overrides.publish_for("*", &acme, &exempt()).await.unwrap();
+    overrides.fleet().set(("greeting", &acme), Override::new().threshold(3)).await.unwrap();
+    overrides.fleet().set(("*", &acme), exempt()).await.unwrap();
     until("both overrides", async || seen((Enforcement::Off, 3)).await).await;
     let write = |fields: &str| -> u32 {
         server.command(&format!("HSET ratelimit:overrides:callers {fields} # {}", fields.len()))
@@ -109,11 +109,11 @@ async fn a_caller_is_exempt_from_all_limits_beside_numbers_for_one_of_them() {
 async fn a_denied_call_of_several_takes_nothing_of_the_others() {
     on_each_store(async |limiter| {
         let other = Policy::fixed_window("other of callers", MINUTE, 1);
-        limiter.overrides().set_for(LINE.name(), "alice", deny()).unwrap();
+        limiter.overrides().here().set((LINE.name(), "alice"), deny()).unwrap();
         let both = || [limiter.check(&other, "alice"), limiter.check(&LINE, "alice")];
         assert!(is_denied(&limiter.check_all(both()).await));
         assert_eq!(limiter.peek(&other, "alice").cost(0).await.unwrap().remaining(), 1);
-        limiter.overrides().remove_for(LINE.name(), "alice");
+        limiter.overrides().here().remove((LINE.name(), "alice"));
         limiter.check_all(both()).await.unwrap();
     })
     .await;
@@ -129,13 +129,13 @@ async fn a_call_that_waits_is_refused_once_its_caller_is_shut_out_and_gives_its_
         until("a call in line", async || (wait().await > HOUR).then_some(())).await;
         let until_noon = SystemTime::now() + HOUR;
         let overrides = limiter.overrides();
-        overrides.set_for(LINE.name(), "alice", deny().until(until_noon)).unwrap();
+        overrides.here().set((LINE.name(), "alice"), deny().until(until_noon)).unwrap();
         let Err(RateLimitError::Denied(denied)) = call.await.unwrap() else {
             panic!("its caller is shut out");
         };
         let told = denied.retry_after().unwrap();
         assert!(told <= HOUR + NOTICED && told + NOTICED > HOUR, "{told:?}");
-        overrides.remove_for(LINE.name(), "alice");
+        overrides.here().remove((LINE.name(), "alice"));
         until("the turn given back", async || (wait().await <= HOUR).then_some(())).await;
     })
     .await;
@@ -148,7 +148,7 @@ async fn a_promised_turn_stands_when_the_override_of_its_caller_ends() {
         let policy = Policy::sliding_window("ending", period, 1);
         let end = SystemTime::now() + period / 2;
         let raised = Override::new().threshold(3).until(end);
-        limiter.overrides().set_for("ending", "alice", raised).unwrap();
+        limiter.overrides().here().set(("ending", "alice"), raised).unwrap();
         limiter.check(&policy, "alice").cost(3).await.unwrap();
         let waiting = || {
             let its = limiter.clone();
@@ -252,23 +252,23 @@ async fn a_fleet_sees_and_loses_the_override_of_a_caller_within_a_second() {
     };
     let overrides = fleet[0].overrides();
     let acme = Caller::from("acme").and(42);
-    overrides.publish_for("greeting", &acme, &deny()).await.unwrap();
+    overrides.fleet().set(("greeting", &acme), deny()).await.unwrap();
     let took = until_all(&fleet, async |it| sees(it, 42).await).await;
     assert!(took < SECOND + NOTICED, "{took:?}");
     assert!(!sees(&fleet[1], 43).await);
     let fields: Vec<String> = server.command("HKEYS ratelimit:overrides:callers");
     assert!(fields.contains(&"greeting/acme/42".to_owned()) && fields.len() == 2, "{fields:?}");
 
-    fleet[2].overrides().unpublish_for("greeting", &acme).await.unwrap();
+    fleet[2].overrides().fleet().remove(("greeting", &acme)).await.unwrap();
     let took = until_all(&fleet, async |it| !sees(it, 42).await).await;
     assert!(took < SECOND + NOTICED, "{took:?}");
-    overrides.publish_for("*", &acme, &deny()).await.unwrap();
+    overrides.fleet().set(("*", &acme), deny()).await.unwrap();
     until_all(&fleet, async |it| sees(it, 42).await).await;
     assert_eq!(fleet[1].overrides().list_for("*").len(), 1);
 
     // A caller may be named like a field, or like the mark of a digest.
     for odd in ["#", "*", "greeting/acme", "%keyed-0123456789abcdef-0123456789abcdef", "%none"] {
-        overrides.publish_for("greeting", odd, &deny()).await.unwrap();
+        overrides.fleet().set(("greeting", odd), deny()).await.unwrap();
         let policy = Policy::fixed_window("greeting", MINUTE, 1);
         until_all(&fleet, async |it| is_denied(&it.peek(&policy, odd).await)).await;
     }
@@ -284,7 +284,7 @@ async fn under_a_secret_redis_has_only_digests() {
     let without = connected(&server, None).await;
     let policy = Policy::fixed_window("greeting", MINUTE, 1);
     let sees = async |it: &Limiter| is_denied(&it.peek(&policy, "alice").await);
-    fleet[0].overrides().publish_for("greeting", "alice", &deny()).await.unwrap();
+    fleet[0].overrides().fleet().set(("greeting", "alice"), deny()).await.unwrap();
     until_all(&fleet, async |it| sees(it).await).await;
     let fields: Vec<String> = server.command("HKEYS ratelimit:overrides:callers");
     assert!(fields.iter().any(|it| it.starts_with("greeting/%keyed-")), "{fields:?}");
@@ -297,15 +297,15 @@ async fn under_a_secret_redis_has_only_digests() {
     assert!(listed[0].text().starts_with("/%keyed-"));
     for it in &fleet {
         let overrides = it.overrides();
-        let by_name = overrides.published_for("greeting", "alice").await.unwrap();
-        let by_digest = overrides.published_for("greeting", &listed[0].caller).await.unwrap();
+        let by_name = overrides.fleet().get(("greeting", "alice")).await.unwrap();
+        let by_digest = overrides.fleet().get(("greeting", &listed[0].caller)).await.unwrap();
         assert_eq!([by_name, by_digest], [Some(deny()), Some(deny())]);
-        assert_eq!(overrides.published_for("greeting", "bob").await.unwrap(), None);
+        assert_eq!(overrides.fleet().get(("greeting", "bob")).await.unwrap(), None);
     }
     let problem = until("the problem", async || without.overrides().problems().pop()).await;
     assert!(problem.to_string().contains("has no `caller_digest`"), "{problem}");
     assert!(!sees(&without).await);
-    fleet[1].overrides().unpublish_for("greeting", &listed[0].caller).await.unwrap();
+    fleet[1].overrides().fleet().remove(("greeting", &listed[0].caller)).await.unwrap();
     until_all(&fleet, async |it| !sees(it).await).await;
 
     // An operator may write the caller as in keys.
@@ -358,7 +358,7 @@ async fn ten_thousand_callers_are_read_once_for_each_change() {
     assert_eq!((reads(), threshold(&fleet[0], "user-9999").await), (2, 1));
     for change in 1..=3_u32 {
         let what = Override::new().threshold(500 + change);
-        fleet[0].overrides().publish_for("greeting", "user-7", &what).await.unwrap();
+        fleet[0].overrides().fleet().set(("greeting", "user-7"), what.clone()).await.unwrap();
         until_all(&fleet, async |it| threshold(it, "user-7").await == 500 + change).await;
         assert_eq!(reads(), 2 + 2 * u64::from(change));
     }
@@ -370,7 +370,7 @@ async fn ten_thousand_callers_are_read_once_for_each_change() {
     let problem = until("the problem", async || fleet[1].overrides().problems().pop()).await;
     assert!(matches!(problem, OverrideProblem::Unreadable { .. }), "{problem}");
     assert_eq!(threshold(&fleet[1], "user-7").await, 503);
-    fleet[0].overrides().publish_enforcement(Some(Enforcement::Off)).await.unwrap();
+    fleet[0].overrides().fleet().set("*", Enforcement::Off).await.unwrap();
     let is_off = async |it: &Limiter| it.overrides().enforcement().is_some();
     until_all(&fleet, is_off).await;
 }
@@ -382,7 +382,7 @@ async fn a_redis_that_loses_its_callers_does_not_let_them_in() {
     let overrides = fleet[0].overrides();
     let policy = Policy::fixed_window("greeting", MINUTE, 1);
     let sees = async |it: &Limiter, who: &str| is_denied(&it.peek(&policy, who).await);
-    overrides.publish_for("greeting", "alice", &deny()).await.unwrap();
+    overrides.fleet().set(("greeting", "alice"), deny()).await.unwrap();
     until_all(&fleet, async |it| sees(it, "alice").await).await;
     server.kill();
     server.restart();
@@ -392,7 +392,7 @@ async fn a_redis_that_loses_its_callers_does_not_let_them_in() {
     })
     .await;
     assert!(sees(&fleet[0], "alice").await);
-    overrides.publish_for("greeting", "bob", &deny()).await.unwrap();
+    overrides.fleet().set(("greeting", "bob"), deny()).await.unwrap();
     until_all(&fleet, async |it| sees(it, "bob").await && sees(it, "alice").await).await;
     let fields: Vec<String> = server.command("HKEYS ratelimit:overrides:callers");
     assert_eq!(fields.len(), 3, "{fields:?}");

@@ -51,7 +51,7 @@ async fn the_last_override_of_a_caller_ends_also_over_a_new_connection() {
     let server = RedisServer::start();
     let limiter = connected(&server.url()).await;
     let overrides = limiter.overrides();
-    overrides.publish_for(POLICY.name(), "alice", &deny()).await.unwrap();
+    overrides.fleet().set((POLICY.name(), "alice"), deny()).await.unwrap();
     until_denied(&limiter, "alice", true).await;
     // As another process ends it. The limiter cannot read the hash between over its old connection.
     let mut removal = redis::pipe();
@@ -62,7 +62,7 @@ async fn the_last_override_of_a_caller_ends_also_over_a_new_connection() {
     assert_eq!(removed, 1);
     until_denied(&limiter, "alice", false).await;
     assert_eq!(overrides.problems(), []);
-    overrides.publish_for(POLICY.name(), "bob", &deny()).await.unwrap();
+    overrides.fleet().set((POLICY.name(), "bob"), deny()).await.unwrap();
     assert_eq!(fields(&server), ["#", "of%20hashes/bob"]);
 }
 
@@ -70,7 +70,7 @@ async fn the_last_override_of_a_caller_ends_also_over_a_new_connection() {
 async fn what_the_problem_of_lost_callers_advises_ends_their_overrides() {
     let mut server = RedisServer::start();
     let limiter = connected(&server.url()).await;
-    limiter.overrides().publish_for(POLICY.name(), "alice", &deny()).await.unwrap();
+    limiter.overrides().fleet().set((POLICY.name(), "alice"), deny()).await.unwrap();
     until_denied(&limiter, "alice", true).await;
     server.kill();
     server.restart();
@@ -117,7 +117,7 @@ async fn an_override_ends_by_the_clock_of_the_server_alone() {
         until("the numbers", async || (threshold(&limiter).await == numbers).then_some(())).await;
         until_denied(&limiter, "alice", expected).await;
         // A change of other callers forgets neither.
-        overrides.publish("another", &Override::new().threshold(numbers)).await.unwrap();
+        overrides.fleet().set("another", Override::new().threshold(numbers)).await.unwrap();
         until("the change", async || {
             (overrides.get("another")?.threshold == Some(numbers)).then_some(())
         })
@@ -149,7 +149,7 @@ async fn overrides_that_have_ended_give_their_room_to_new_ones() {
     full.arg("of%20hashes/carol").arg(deny().until(SystemTime::now() + HOUR).to_string());
     let () = full.query(&mut server.connection()).unwrap();
     until_denied(&limiter, "carol", true).await;
-    overrides.publish_for(POLICY.name(), "alice", &deny()).await.unwrap();
+    overrides.fleet().set((POLICY.name(), "alice"), deny()).await.unwrap();
     until_denied(&limiter, "alice", true).await;
     assert_eq!(fields(&server), ["#", "of%20hashes/alice", "of%20hashes/carol"]);
     assert_eq!(overrides.problems(), []);
@@ -170,17 +170,17 @@ async fn a_full_hash_refuses_a_new_override_and_takes_others() {
     }
     let () = server.command(&format!("HSET {CALLERS} # 1"));
     let refused = [
-        overrides.publish("limit", &Override::new().threshold(5)).await,
-        overrides.publish_for(POLICY.name(), "alice", &deny()).await,
+        overrides.fleet().set("limit", Override::new().threshold(5)).await,
+        overrides.fleet().set((POLICY.name(), "alice"), deny()).await,
     ];
     for refused in refused {
         let message = refused.unwrap_err().to_string();
         assert!(message.contains("has its most fields, 10000"), "{message}");
     }
-    overrides.publish_for(POLICY.name(), "user-7", &deny()).await.unwrap();
+    overrides.fleet().set((POLICY.name(), "user-7"), deny()).await.unwrap();
     until_denied(&limiter, "user-7", true).await;
-    overrides.unpublish_for(POLICY.name(), "user-8").await.unwrap();
-    overrides.publish_for(POLICY.name(), "alice", &deny()).await.unwrap();
+    overrides.fleet().remove((POLICY.name(), "user-8")).await.unwrap();
+    overrides.fleet().set((POLICY.name(), "alice"), deny()).await.unwrap();
     until_denied(&limiter, "alice", true).await;
     assert_eq!(overrides.problems().iter().filter(|it| it.to_string().contains("read")).count(), 0);
 }

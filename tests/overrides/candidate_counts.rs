@@ -60,7 +60,7 @@ async fn a_published_candidate_has_counts_of_its_own_in_the_whole_fleet() {
     let policy = Policy::sliding_window("tried anew", MINUTE, 1_000);
     let both = [&first, &second];
     let publish = async |what: Override| {
-        first.overrides().publish("tried anew", &what).await.unwrap();
+        first.overrides().fleet().set("tried anew", what.clone()).await.unwrap();
         for limiter in both {
             until("the override", async || {
                 let got = limiter.overrides().get("tried anew")?;
@@ -85,7 +85,7 @@ async fn a_published_candidate_has_counts_of_its_own_in_the_whole_fleet() {
     // In place of the first, and after none, with the numbers of the one before it.
     for is_ended in [false, true] {
         if is_ended {
-            first.overrides().unpublish("tried anew").await.unwrap();
+            first.overrides().fleet().remove("tried anew").await.unwrap();
             for limiter in both {
                 let overrides = limiter.overrides();
                 until("the end", async || overrides.get("tried anew").is_none().then_some(()))

@@ -93,15 +93,16 @@ async fn calls_that_take_nothing_or_are_not_limited_are_not_tried() {
         overrides.candidate("tried", threshold(1)).unwrap();
         limiter.peek(&policy, "alice").await.unwrap();
         limiter.check(&policy, "alice").cost(0).await.unwrap();
-        overrides.enforce(Some(Enforcement::Off));
+        overrides.here().set("*", Enforcement::Off).unwrap();
         greet(limiter, "alice").await.unwrap();
-        overrides.enforce(None);
+        overrides.here().remove("*");
         // A caller with numbers of its own, an exempt one, and one that is shut out.
-        overrides.set_for("tried", "raised", threshold(9)).unwrap();
+        overrides.here().set(("tried", "raised"), threshold(9)).unwrap();
         overrides
-            .set_for("tried", "exempt", Override::new().enforcement(Enforcement::Off))
+            .here()
+            .set(("tried", "exempt"), Override::new().enforcement(Enforcement::Off))
             .unwrap();
-        overrides.set_for("tried", "mallory", Override::new().deny()).unwrap();
+        overrides.here().set(("tried", "mallory"), Override::new().deny()).unwrap();
         greet(limiter, "raised").await.unwrap();
         greet(limiter, "exempt").await.unwrap();
         assert!(greet(limiter, "mallory").await.is_err());
@@ -110,7 +111,7 @@ async fn calls_that_take_nothing_or_are_not_limited_are_not_tried() {
             assert_eq!(left(limiter, "tried~candidate", 1, user).await, 1);
         }
         // In a dry run both decide.
-        overrides.enforce(Some(Enforcement::DryRun));
+        overrides.here().set("*", Enforcement::DryRun).unwrap();
         for _ in 0..4 {
             greet(limiter, "alice").await.unwrap();
         }
@@ -128,7 +129,7 @@ async fn the_cost_of_a_candidate_ends_with_it() {
                 greet(limiter, user).await.unwrap();
             }
         };
-        overrides.set("tried", Override::new().enforcement(Enforcement::DryRun)).unwrap();
+        overrides.here().set("tried", Override::new().enforcement(Enforcement::DryRun)).unwrap();
         overrides.candidate("tried", threshold(2)).unwrap();
         three_times("alice").await;
         assert_eq!(counts(limiter, 3).await, (1, 1, 0));
@@ -140,7 +141,7 @@ async fn the_cost_of_a_candidate_ends_with_it() {
         three_times("bob").await;
         assert_eq!(left(limiter, "tried~candidate", 2, bob).await, 2);
         // Of an override that was nothing else, nothing is left.
-        overrides.remove("tried");
+        overrides.here().remove("tried");
         overrides.candidate("tried", threshold(2)).unwrap();
         overrides.end_candidate("tried");
         overrides.end_candidate("never tried");
@@ -167,7 +168,7 @@ async fn no_command_of_a_candidate_is_sent_once_it_has_ended() {
 async fn an_applied_candidate_decides_in_place_of_the_former_numbers() {
     on_each_store(async |limiter| {
         let overrides = limiter.overrides();
-        overrides.set("tried", threshold(5).enforcement(Enforcement::On)).unwrap();
+        overrides.here().set("tried", threshold(5).enforcement(Enforcement::On)).unwrap();
         overrides.candidate("tried", Override::new().tier(MINUTE, 2).tier(60 * MINUTE, 9)).unwrap();
         for _ in 0..3 {
             greet(limiter, "alice").await.unwrap();
@@ -192,8 +193,8 @@ async fn counts_go_on_while_the_candidate_stays_and_start_anew_with_another() {
     let overrides = limiter.overrides();
     overrides.candidate("tried", threshold(2)).unwrap();
     greet(&limiter, "alice").await.unwrap();
-    overrides.set("another limit", threshold(9)).unwrap();
-    overrides.set_for("tried", "bob", threshold(9)).unwrap();
+    overrides.here().set("another limit", threshold(9)).unwrap();
+    overrides.here().set(("tried", "bob"), threshold(9)).unwrap();
     assert_eq!(counts(&limiter, 1).await, (0, 0, 0));
     overrides.candidate("tried", threshold(1)).unwrap();
     assert_eq!(counts(&limiter, 0).await, (0, 0, 0));
@@ -222,7 +223,7 @@ async fn plans_are_tried_by_their_own_candidate_or_by_that_of_the_limit() {
         twice("pro", "bob").await;
         assert_eq!(counts(limiter, 4).await, (2, 2, 0));
         // Numbers of a plan come before those of the limit, whichever these are.
-        overrides.set("tried api@pro", threshold(3)).unwrap();
+        overrides.here().set("tried api@pro", threshold(3)).unwrap();
         twice("pro", "carol").await;
         twice("free", "dave").await;
         assert_eq!(counts(limiter, 6).await, (3, 3, 0));
@@ -294,7 +295,7 @@ async fn a_published_candidate_is_tried_and_applied_in_the_whole_fleet() {
     let (first, second) = (connect().await, connect().await);
     let overrides = first.overrides().by("alice");
     let tried = Override::new().candidate(threshold(2));
-    overrides.publish("tried", &tried).await.unwrap();
+    overrides.fleet().set("tried", tried.clone()).await.unwrap();
     for limiter in [&first, &second] {
         until("the candidate", async || limiter.overrides().candidates().pop()).await;
     }
@@ -307,11 +308,11 @@ async fn a_published_candidate_is_tried_and_applied_in_the_whole_fleet() {
     assert_eq!(counts(&second, 2).await, (1, 1, 0));
     assert_eq!(counts(&first, 1).await, (0, 0, 0));
 
-    let published = overrides.published("tried").await.unwrap().unwrap();
+    let published = overrides.fleet().get("tried").await.unwrap().unwrap();
     let since = published.candidate.as_ref().unwrap().since.unwrap();
     assert!(since <= SystemTime::now());
     assert_eq!(published, Override::new().candidate(threshold(2).since(since)).by("alice"));
-    overrides.publish("tried", &published.with_candidate_applied()).await.unwrap();
+    overrides.fleet().set("tried", published.with_candidate_applied()).await.unwrap();
     until("the applied candidate", async || {
         let is_tried = second.overrides().candidates().len();
         (is_tried == 0 && second.overrides().get("tried").unwrap().threshold == Some(2))
@@ -350,10 +351,10 @@ async fn a_candidate_is_of_numbers_that_fit_its_limit() {
     }
     let of_all = overrides.candidate("*", threshold(5)).unwrap_err().to_string();
     assert!(of_all.contains("all limits together take only"), "{of_all}");
-    let since = overrides.set("tried", threshold(5).since(SystemTime::now())).unwrap_err();
+    let since = overrides.here().set("tried", threshold(5).since(SystemTime::now())).unwrap_err();
     assert!(since.to_string().contains("`since` is for candidates"), "{since}");
     let of_caller = Override::new().candidate(threshold(5));
-    let of_caller = overrides.set_for("tried", "alice", of_caller).unwrap_err().to_string();
+    let of_caller = overrides.here().set(("tried", "alice"), of_caller).unwrap_err().to_string();
     assert!(of_caller.contains("`candidate` is for limits"), "{of_caller}");
     assert_eq!(overrides.list().len(), 0);
 }

@@ -51,26 +51,26 @@ async fn the_kill_switch_and_a_dry_run_reach_a_limit_that_breaks_a_rule() {
     on_each_store(async |limiter| {
         let overrides = limiter.overrides();
         for enforcement in [Enforcement::Off, Enforcement::DryRun] {
-            overrides.enforce(Some(enforcement));
+            overrides.here().set("*", enforcement).unwrap();
             nothing(limiter).await.unwrap();
             too_large(limiter).await.unwrap();
             by_hand(limiter).await.unwrap();
             too_short(limiter).await.unwrap();
-            overrides.enforce(None);
+            overrides.here().remove("*");
             assert!(is_too_large(&nothing(limiter).await), "{enforcement}");
             assert!(is_too_large(&too_large(limiter).await), "{enforcement}");
             assert!(is_too_large(&by_hand(limiter).await), "{enforcement}");
             assert!(is_invalid(&too_short(limiter).await), "{enforcement}");
 
             for name in ["search", "upload", "by hand", "too short"] {
-                overrides.set(name, Override::new().enforcement(enforcement)).unwrap();
+                overrides.here().set(name, Override::new().enforcement(enforcement)).unwrap();
             }
             nothing(limiter).await.unwrap();
             too_large(limiter).await.unwrap();
             by_hand(limiter).await.unwrap();
             too_short(limiter).await.unwrap();
             for name in ["search", "upload", "by hand", "too short"] {
-                overrides.remove(name);
+                overrides.here().remove(name);
             }
         }
     })
@@ -82,7 +82,7 @@ async fn a_valid_override_repairs_a_limit_that_breaks_a_rule() {
     on_each_store(async |limiter| {
         let overrides = limiter.overrides();
         for (name, threshold) in [("search", 2), ("upload", 24), ("by hand", 2)] {
-            overrides.set(name, Override::new().threshold(threshold)).unwrap();
+            overrides.here().set(name, Override::new().threshold(threshold)).unwrap();
         }
         assert_eq!(admitted(async || nothing(limiter).await).await, 2);
         assert_eq!(exceeded(nothing(limiter).await).threshold(), 2);
@@ -93,7 +93,7 @@ async fn a_valid_override_repairs_a_limit_that_breaks_a_rule() {
         assert_eq!(admitted(async || by_hand(limiter).await).await, 2);
 
         // The effective policy refuses a call that exceeds it.
-        overrides.set("upload", Override::new().threshold(11)).unwrap();
+        overrides.here().set("upload", Override::new().threshold(11)).unwrap();
         assert!(matches!(
             too_large(limiter).await,
             Err(RateLimitError::TooLarge(refused)) if refused.threshold() == 11
@@ -106,7 +106,7 @@ async fn a_valid_override_repairs_a_limit_that_breaks_a_rule() {
 async fn a_dry_run_reports_a_limit_that_breaks_a_rule() {
     let watch = Watch::start();
     let limiter = Limiter::in_memory();
-    limiter.overrides().enforce(Some(Enforcement::DryRun));
+    limiter.overrides().here().set("*", Enforcement::DryRun).unwrap();
     let (answer, seen) = observe(nothing(&limiter)).await;
     assert!(answer.is_ok() && seen.len() == 1 && is_too_large(&seen[0]), "{seen:?}");
     too_short(&limiter).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_dry_run_reports_a_limit_that_breaks_a_rule() {
 #[tokio::test]
 async fn a_limit_with_dynamic_values_is_overridden_too() {
     let limiter = Limiter::in_memory();
-    limiter.overrides().set("search", Override::new().threshold(1)).unwrap();
+    limiter.overrides().here().set("search", Override::new().threshold(1)).unwrap();
     assert_eq!(admitted(async || search(&limiter, 5, "alice").await).await, 1);
 }
 
@@ -142,7 +142,7 @@ fn an_override_that_no_call_could_have_is_refused() {
             "`burst` is the size of a `token_bucket`; a `sliding_window` has none",
         ),
     ] {
-        let error = limiter.overrides().set("search", wrong).unwrap_err();
+        let error = limiter.overrides().here().set("search", wrong).unwrap_err();
         let expected = format!("invalid override of rate limit `search`: {message}");
         assert_eq!((error.to_string(), error.limit()), (expected, Some("search")));
     }
@@ -153,7 +153,7 @@ async fn an_override_for_other_tiers_changes_no_call_and_is_logged_once() {
     let watch = Watch::start();
     let limiter = Limiter::in_memory();
     let tiers = Policy::sliding_window("by hand", MINUTE, 1).tier(MINUTE * 60, 5);
-    limiter.overrides().set("by hand", Override::new().threshold(3)).unwrap();
+    limiter.overrides().here().set("by hand", Override::new().threshold(3)).unwrap();
     limiter.check(&tiers, "alice").await.unwrap();
     assert_eq!(exceeded(limiter.check(&tiers, "alice").await).threshold(), 1);
     let warning = "the limit has 2 tiers; give all of them as `tiers`";

@@ -40,15 +40,15 @@ async fn other_numbers_apply_from_the_next_call_until_they_are_removed() {
     on_each_store(async |limiter| {
         let overrides = limiter.overrides();
         assert_eq!(admitted(async || reply(limiter, "alice").await).await, 2);
-        overrides.set("reply", Override::new().threshold(5)).unwrap();
+        overrides.here().set("reply", Override::new().threshold(5)).unwrap();
         // The two calls of before count.
         assert_eq!(admitted(async || reply(limiter, "alice").await).await, 3);
         assert_eq!(exceeded(reply(limiter, "alice").await).threshold(), 5);
-        overrides.set("reply", Override::new().threshold(1).period(MINUTE * 60)).unwrap();
+        overrides.here().set("reply", Override::new().threshold(1).period(MINUTE * 60)).unwrap();
         let refused = exceeded(reply(limiter, "alice").await);
         assert_eq!((refused.threshold(), refused.period()), (1, MINUTE * 60));
         assert!(refused.retry_after() > MINUTE * 59, "{:?}", refused.retry_after());
-        overrides.remove("reply");
+        overrides.here().remove("reply");
         assert_eq!(exceeded(reply(limiter, "alice").await).threshold(), 2);
         assert_eq!(admitted(async || reply(limiter, "bob").await).await, 2);
     })
@@ -68,14 +68,14 @@ async fn each_algorithm_keeps_its_counts() {
             let algorithm = policy.algorithm();
             let check = async || limiter.check(&policy, "alice").await.map(drop);
             assert_eq!(admitted(check).await, 4, "{algorithm:?}");
-            limiter.overrides().set("by hand", Override::new().threshold(6)).unwrap();
+            limiter.overrides().here().set("by hand", Override::new().threshold(6)).unwrap();
             // A larger bucket is not fuller.
             let expected =
                 if policy == Policy::token_bucket("by hand", MINUTE * 60, 4) { 0 } else { 2 };
             assert_eq!(admitted(check).await, expected, "{algorithm:?}");
-            limiter.overrides().set("by hand", Override::new().threshold(3)).unwrap();
+            limiter.overrides().here().set("by hand", Override::new().threshold(3)).unwrap();
             assert_eq!(admitted(check).await, 0, "{algorithm:?}");
-            limiter.overrides().remove("by hand");
+            limiter.overrides().here().remove("by hand");
         }
     })
     .await;
@@ -93,13 +93,13 @@ async fn nothing_is_left_to_a_caller_above_a_lowered_limit() {
         for policy in constructors.map(|new| new("lowered", MINUTE * 60, 9)) {
             let algorithm = policy.algorithm();
             limiter.check(&policy, "alice").cost(7).await.unwrap();
-            limiter.overrides().set("lowered", Override::new().threshold(3)).unwrap();
+            limiter.overrides().here().set("lowered", Override::new().threshold(3)).unwrap();
             let left = limiter.peek(&policy, "alice").cost(0).await.map(|left| left.remaining());
             // A bucket has two tokens, which it keeps.
             let expected =
                 if policy == Policy::token_bucket("lowered", MINUTE * 60, 9) { 2 } else { 0 };
             assert_eq!(left, Ok(expected), "{algorithm:?}");
-            limiter.overrides().remove("lowered");
+            limiter.overrides().here().remove("lowered");
         }
     })
     .await;
@@ -109,7 +109,7 @@ async fn nothing_is_left_to_a_caller_above_a_lowered_limit() {
 async fn a_burst_is_the_new_size_of_a_bucket() {
     let policy = Policy::token_bucket("bucket", MINUTE * 60, 4);
     on_each_store(async |limiter| {
-        limiter.overrides().set("bucket", Override::new().burst(2)).unwrap();
+        limiter.overrides().here().set("bucket", Override::new().burst(2)).unwrap();
         let check = async || limiter.check(&policy, "alice").await.map(drop);
         assert_eq!(admitted(check).await, 2);
     })
@@ -120,9 +120,9 @@ async fn a_burst_is_the_new_size_of_a_bucket() {
 async fn tiers_are_replaced_together() {
     on_each_store(async |limiter| {
         let tiers = Override::new().tier(MINUTE, 3).tier(MINUTE * 60, 4).tier(MINUTE * 120, 7);
-        limiter.overrides().set("mail", tiers).unwrap();
+        limiter.overrides().here().set("mail", tiers).unwrap();
         assert_eq!(admitted(async || mail(limiter, "alice").await).await, 3);
-        limiter.overrides().set("mail", Override::new().tier(MINUTE, 5)).unwrap();
+        limiter.overrides().here().set("mail", Override::new().tier(MINUTE, 5)).unwrap();
         assert_eq!(admitted(async || mail(limiter, "alice").await).await, 2);
     })
     .await;
@@ -133,7 +133,7 @@ async fn a_limit_is_run_dry_switched_off_and_on_again() {
     on_each_store(async |limiter| {
         let overrides = limiter.overrides();
         let enforce = |name: &str, enforcement| {
-            overrides.set(name, Override::new().enforcement(enforcement)).unwrap();
+            overrides.here().set(name, Override::new().enforcement(enforcement)).unwrap();
         };
         let key_is_counted = async |limiter: &Limiter| {
             let policy = Policy::sliding_window("reply", MINUTE, 2);
@@ -141,7 +141,7 @@ async fn a_limit_is_run_dry_switched_off_and_on_again() {
         };
         enforce("reply", Enforcement::Off);
         assert_eq!(admitted(async || reply(limiter, "alice").await).await, 10);
-        overrides.remove("reply");
+        overrides.here().remove("reply");
         assert_eq!(key_is_counted(limiter).await, 2);
         enforce("reply", Enforcement::DryRun);
         assert_eq!(admitted(async || reply(limiter, "alice").await).await, 10);
@@ -162,22 +162,22 @@ async fn the_kill_switch_lets_everything_pass_and_enforces_no_declared_dry_run()
     on_each_store(async |limiter| {
         let policy = Policy::sliding_window("by hand", MINUTE, 1);
         let overrides = limiter.overrides();
-        overrides.set("reply", Override::new().enforcement(Enforcement::On)).unwrap();
-        overrides.enforce(Some(Enforcement::Off));
+        overrides.here().set("reply", Override::new().enforcement(Enforcement::On)).unwrap();
+        overrides.here().set("*", Enforcement::Off).unwrap();
         assert_eq!(overrides.enforcement(), Some((Enforcement::Off, OverrideSource::Program)));
         assert_eq!(admitted(async || reply(limiter, "alice").await).await, 10);
         let by_hand = async || limiter.check(&policy, "alice").await.map(drop);
         assert_eq!(admitted(by_hand).await, 10);
 
-        overrides.enforce(Some(Enforcement::DryRun));
+        overrides.here().set("*", Enforcement::DryRun).unwrap();
         assert_eq!(admitted(async || reply(limiter, "alice").await).await, 10);
         assert_eq!(admitted(by_hand).await, 10);
 
-        overrides.enforce(Some(Enforcement::On));
+        overrides.here().set("*", Enforcement::On).unwrap();
         assert_eq!(admitted(async || reply(limiter, "alice").await).await, 0);
         assert_eq!(admitted(by_hand).await, 0);
         assert_eq!(admitted(async || dry(limiter, "alice").await).await, 10);
-        overrides.enforce(None);
+        overrides.here().remove("*");
         assert_eq!(overrides.enforcement(), None);
         assert_eq!(admitted(async || reply(limiter, "bob").await).await, 2);
     })
@@ -188,7 +188,11 @@ async fn the_kill_switch_lets_everything_pass_and_enforces_no_declared_dry_run()
 async fn a_dry_run_returns_the_remaining_units_and_its_refusal_refunds_nothing() {
     let limiter = Limiter::in_memory();
     let policy = Policy::sliding_window("by hand", MINUTE, 1);
-    limiter.overrides().set("by hand", Override::new().enforcement(Enforcement::DryRun)).unwrap();
+    limiter
+        .overrides()
+        .here()
+        .set("by hand", Override::new().enforcement(Enforcement::DryRun))
+        .unwrap();
     let admitted = limiter.check(&policy, "alice").await.unwrap();
     let passed = limiter.check(&policy, "alice").await.unwrap();
     assert_eq!((passed.remaining(), passed.threshold()), (0, 1));
@@ -203,7 +207,7 @@ async fn a_dry_run_returns_the_remaining_units_and_its_refusal_refunds_nothing()
 async fn an_override_to_an_invalid_limit_is_refused_and_the_old_one_stays() {
     let limiter = Limiter::in_memory();
     let overrides = limiter.overrides();
-    overrides.set("reply", Override::new().threshold(1)).unwrap();
+    overrides.here().set("reply", Override::new().threshold(1)).unwrap();
     for (name, wrong, message) in [
         ("reply", Override::new().threshold(0), "`threshold` must be at least 1"),
         (
@@ -244,7 +248,7 @@ async fn an_override_to_an_invalid_limit_is_refused_and_the_old_one_stays() {
         ),
         ("by hand", Override::new().threshold(0), "`threshold` must be at least 1"),
     ] {
-        let error = overrides.set(name, wrong).unwrap_err();
+        let error = overrides.here().set(name, wrong).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("invalid override of rate limit `{name}`: {message}")
@@ -268,7 +272,7 @@ fn overrides_that_are_set_at_once_all_apply() {
             scope.spawn(move || {
                 for limit in 0..50 {
                     let name = format!("limit-{thread}-{limit}");
-                    overrides.set(&name, Override::new().threshold(1)).unwrap();
+                    overrides.here().set(&name, Override::new().threshold(1)).unwrap();
                 }
             });
         }
@@ -282,7 +286,7 @@ async fn an_override_is_read_by_limit_and_by_source() {
     let overrides = limiter.overrides();
     let mut changed = overrides.changed();
     assert_eq!(overrides.get("reply"), None);
-    overrides.set("reply", Override::new().threshold(5)).unwrap();
+    overrides.here().set("reply", Override::new().threshold(5)).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "[limits]\nreply = \"dry_run\"").unwrap();
     overrides.follow_file(file.path()).unwrap();
@@ -297,10 +301,10 @@ async fn an_override_is_read_by_limit_and_by_source() {
 
     assert!(changed.has_changed().unwrap());
     assert_eq!(*changed.borrow_and_update(), 2);
-    overrides.set("reply", Override::new().threshold(5)).unwrap();
+    overrides.here().set("reply", Override::new().threshold(5)).unwrap();
     assert!(!changed.has_changed().unwrap(), "the same override is no change");
     // A clone is the same handle.
-    overrides.clone().remove("reply");
+    overrides.clone().here().remove("reply");
     assert_eq!(*changed.borrow_and_update(), 3);
     assert_eq!(overrides.get("reply").unwrap().threshold, None);
 }
@@ -316,7 +320,7 @@ async fn a_preview_is_the_policy_that_calls_will_have() {
     ] {
         let policy = Policy::sliding_window("previewed", MINUTE, 2);
         let preview = what.preview(&policy).unwrap();
-        limiter.overrides().set("previewed", what.enforcement(Enforcement::On)).unwrap();
+        limiter.overrides().here().set("previewed", what.enforcement(Enforcement::On)).unwrap();
         let decision = limiter.peek(&policy, "alice").cost(0).await.unwrap();
         assert_eq!(decision.remaining(), preview.tiers()[0].threshold());
         assert_eq!(decision.period(), preview.tiers()[0].period());

@@ -166,7 +166,7 @@ async fn a_kill_switch_that_redis_lost_stays_until_the_hash_is_written() {
     }
     assert_eq!(watch.count("overrides on Redis lost"), 1, "{}", watch.text());
     // From the program or the page: the rest is restored with the change.
-    limiter.overrides().unpublish("checkout").await.unwrap();
+    limiter.overrides().fleet().remove("checkout").await.unwrap();
     let restored: Vec<String> = server.command("HGETALL ratelimit:overrides");
     assert_eq!(restored, ["*", "off"]);
     until("no problem", async || limiter.overrides().problems().is_empty().then_some(())).await;
@@ -187,7 +187,7 @@ async fn a_kill_switch_that_redis_lost_stays_until_the_hash_is_written() {
 async fn the_last_override_that_redis_lost_is_taken_back_by_the_program() {
     let mut server = RedisServer::start();
     let (limiter, other) = (connected(&server.url()).await, connected(&server.url()).await);
-    limiter.overrides().publish("checkout", &Override::new().threshold(9)).await.unwrap();
+    limiter.overrides().fleet().set("checkout", Override::new().threshold(9)).await.unwrap();
     for limiter in [&limiter, &other] {
         let followed = async || limiter.overrides().get("checkout").map(drop);
         until("the override", followed).await;
@@ -201,9 +201,9 @@ async fn the_last_override_that_redis_lost_is_taken_back_by_the_program() {
         })
         .await;
     }
-    let kept = limiter.overrides().published("checkout").await.unwrap();
+    let kept = limiter.overrides().fleet().get("checkout").await.unwrap();
     assert_eq!(kept, Some(Override::new().threshold(9)));
-    limiter.overrides().unpublish("checkout").await.unwrap();
+    limiter.overrides().fleet().remove("checkout").await.unwrap();
     for limiter in [&limiter, &other] {
         until("its end", async || limiter.overrides().list().is_empty().then_some(())).await;
     }

@@ -48,13 +48,13 @@ async fn changes_by_code_and_by_operators_are_kept_with_both_values() {
     let limiter = Limiter::in_memory();
     let (overrides, start) = (limiter.overrides(), SystemTime::now());
     let alice = overrides.by("alice");
-    overrides.set(POLICY.name(), Override::new().threshold(5)).unwrap();
-    alice.set(POLICY.name(), Override::new().threshold(7)).unwrap();
+    overrides.here().set(POLICY.name(), Override::new().threshold(5)).unwrap();
+    alice.here().set(POLICY.name(), Override::new().threshold(7)).unwrap();
     // The same again is no change.
-    alice.set(POLICY.name(), Override::new().threshold(7)).unwrap();
-    overrides.by("").enforce(Some(Enforcement::Off));
-    alice.set_for("*", Caller::from("acme").and(4), Override::new().deny()).unwrap();
-    alice.remove(POLICY.name());
+    alice.here().set(POLICY.name(), Override::new().threshold(7)).unwrap();
+    overrides.by("").here().set("*", Enforcement::Off).unwrap();
+    alice.here().set(("*", Caller::from("acme").and(4)), Override::new().deny()).unwrap();
+    alice.here().remove(POLICY.name());
     let (name, none, off) = (POLICY.name(), "none", r#"{"enforcement":"off"}"#);
     let by_alice = r#"{"threshold":7,"by":"alice"}"#;
     let denied = r#"{"deny":true,"by":"alice"}"#;
@@ -75,7 +75,7 @@ async fn changes_by_code_and_by_operators_are_kept_with_both_values() {
     assert!(watch.text().contains("operator=\"alice\""), "{}", watch.text());
 
     for threshold in 10..200 {
-        overrides.set(name, Override::new().threshold(threshold)).unwrap();
+        overrides.here().set(name, Override::new().threshold(threshold)).unwrap();
     }
     let history = overrides.history();
     assert_eq!((history.len(), history[0].number, history[99].number), (100, 195, 96));
@@ -118,15 +118,15 @@ async fn the_operator_of_a_change_on_redis_is_known_in_every_process() {
             until("the changes", kept).await;
         }
     };
-    alice.publish(name, &Override::new().threshold(7)).await.unwrap();
+    alice.fleet().set(name, Override::new().threshold(7)).await.unwrap();
     until_changes(1).await;
-    alice.publish_enforcement(Some(Enforcement::Off)).await.unwrap();
+    alice.fleet().set("*", Enforcement::Off).await.unwrap();
     until_changes(2).await;
-    alice.publish_for(name, "mallory", &Override::new().deny()).await.unwrap();
+    alice.fleet().set((name, "mallory"), Override::new().deny()).await.unwrap();
     until_changes(3).await;
-    alice.unpublish_for(name, "mallory").await.unwrap();
+    alice.fleet().remove((name, "mallory")).await.unwrap();
     until_changes(4).await;
-    alice.unpublish(name).await.unwrap();
+    alice.fleet().remove(name).await.unwrap();
     until_changes(5).await;
     let () = server.command("HDEL ratelimit:overrides *");
     until_changes(6).await;
@@ -151,12 +151,12 @@ async fn the_operator_of_a_change_on_redis_is_known_in_every_process() {
         );
     }
     // A removal that Redis has refused is nobody's later.
-    here.overrides().publish(name, &Override::new().threshold(7)).await.unwrap();
+    here.overrides().fleet().set(name, Override::new().threshold(7)).await.unwrap();
     until_changes(7).await;
     let () = server.command("ACL SETUSER default -hdel");
-    assert!(alice.unpublish(name).await.is_err());
+    assert!(alice.fleet().remove(name).await.is_err());
     let () = server.command("ACL SETUSER default +hdel");
-    here.overrides().unpublish(name).await.unwrap();
+    here.overrides().fleet().remove(name).await.unwrap();
     until_changes(8).await;
     assert_eq!(here.overrides().history()[0].operator, None);
 }
@@ -170,23 +170,23 @@ async fn who_removes_nothing_has_not_removed_what_another_removes_later() {
         until("the changes", async || (here.overrides().history().len() == count).then_some(()))
             .await;
     };
-    alice.unpublish(name).await.unwrap();
-    alice.unpublish_for(name, "mallory").await.unwrap();
-    there.overrides().publish(name, &Override::new().threshold(7)).await.unwrap();
-    there.overrides().publish_for(name, "mallory", &Override::new().deny()).await.unwrap();
+    alice.fleet().remove(name).await.unwrap();
+    alice.fleet().remove((name, "mallory")).await.unwrap();
+    there.overrides().fleet().set(name, Override::new().threshold(7)).await.unwrap();
+    there.overrides().fleet().set((name, "mallory"), Override::new().deny()).await.unwrap();
     changes(2).await;
-    there.overrides().unpublish(name).await.unwrap();
-    there.overrides().unpublish_for(name, "mallory").await.unwrap();
+    there.overrides().fleet().remove(name).await.unwrap();
+    there.overrides().fleet().remove((name, "mallory")).await.unwrap();
     changes(4).await;
     assert!(here.overrides().history().iter().all(|change| change.operator.is_none()));
 
     // Nor one whose removal another has undone before it was read.
-    there.overrides().publish(name, &Override::new().threshold(7)).await.unwrap();
+    there.overrides().fleet().set(name, Override::new().threshold(7)).await.unwrap();
     changes(5).await;
     let mut undone = redis::pipe();
     undone.atomic().cmd("HDEL").arg("ratelimit:overrides").arg(name);
     undone.cmd("HSET").arg("ratelimit:overrides").arg(name).arg("off");
-    here.overrides().by("alice").unpublish(name).await.unwrap();
+    here.overrides().by("alice").fleet().remove(name).await.unwrap();
     let () = undone.query(&mut server.connection()).unwrap();
     until("the change", async || here.overrides().get(name)?.enforcement).await;
     let () = server.command(&format!("HDEL ratelimit:overrides {name}"));
@@ -201,12 +201,12 @@ async fn an_operator_of_a_process_comes_before_redis() {
     let () = server.command(r#"HSET ratelimit:overrides of_history {"threshold":3}"#);
     let limiter = server.limiter().await;
     let overrides = limiter.overrides();
-    overrides.by("alice").enforce(Some(Enforcement::DryRun));
+    overrides.by("alice").here().set("*", Enforcement::DryRun).unwrap();
     let dry_run = (Enforcement::DryRun, OverrideSource::Operator);
     assert_eq!(overrides.enforcement(), Some(dry_run));
-    overrides.enforce(Some(Enforcement::Off));
+    overrides.here().set("*", Enforcement::Off).unwrap();
     assert_eq!(overrides.enforcement(), Some(dry_run));
-    overrides.by("bob").enforce(None);
+    overrides.by("bob").here().remove("*");
     assert_eq!(overrides.enforcement(), Some((Enforcement::On, OverrideSource::Redis)));
 }
 
@@ -215,10 +215,10 @@ async fn an_override_of_a_limit_and_a_kill_switch_end_by_themselves() {
     on_each_store(async |limiter| {
         let overrides = limiter.overrides().by("alice");
         let end = SystemTime::now() + SECOND;
-        overrides.set(POLICY.name(), Override::new().threshold(3).until(end)).unwrap();
+        overrides.here().set(POLICY.name(), Override::new().threshold(3).until(end)).unwrap();
         let off = Override::new().enforcement(Enforcement::Off).until(end + SECOND);
-        overrides.set("*", off.clone()).unwrap();
-        assert!(overrides.set("*", Override::new().threshold(3)).is_err());
+        overrides.here().set("*", off.clone()).unwrap();
+        assert!(overrides.here().set("*", Override::new().threshold(3)).is_err());
         assert_eq!(overrides.by_source("*"), [(OverrideSource::Operator, off.by("alice"))]);
         for _ in 0..5 {
             limiter.check(&POLICY, "alice").await.unwrap();
@@ -246,7 +246,7 @@ async fn an_override_on_redis_ends_in_the_fleet_and_for_processes_that_start_lat
     let limiter = server.limiter().await;
     let end = SystemTime::now() + 2 * SECOND;
     let what = Override::new().threshold(7).until(end);
-    limiter.overrides().publish(POLICY.name(), &what).await.unwrap();
+    limiter.overrides().fleet().set(POLICY.name(), what.clone()).await.unwrap();
     let threshold = async |limiter: &Limiter| {
         limiter.peek(&POLICY, "anyone").cost(0).await.unwrap().threshold()
     };
@@ -254,7 +254,7 @@ async fn an_override_on_redis_ends_in_the_fleet_and_for_processes_that_start_lat
     until("its end", async || (threshold(&limiter).await == 1).then_some(())).await;
     assert!(SystemTime::now() >= end);
     assert_eq!(threshold(&server.limiter().await).await, 1);
-    assert_eq!(limiter.overrides().published(POLICY.name()).await.unwrap(), None);
+    assert_eq!(limiter.overrides().fleet().get(POLICY.name()).await.unwrap(), None);
     // The field is there until someone removes it.
     let fields: Vec<String> = server.command("HKEYS ratelimit:overrides");
     assert_eq!(fields, [POLICY.name()]);

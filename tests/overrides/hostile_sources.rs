@@ -45,7 +45,7 @@ const ESCAPED: &str = r"a\nERROR forged\r\u{1b}[2J\u{2028}\u{202e}b";
 #[tokio::test]
 async fn a_name_or_a_document_forges_no_line() {
     let limiter = Limiter::in_memory();
-    let error = limiter.overrides().set(FORGED, Override::new().threshold(0)).unwrap_err();
+    let error = limiter.overrides().here().set(FORGED, Override::new().threshold(0)).unwrap_err();
     assert_one_line(&error.to_string());
     assert!(error.to_string().contains(ESCAPED), "{error}");
     assert_eq!(error.limit(), Some(FORGED));
@@ -201,7 +201,7 @@ async fn the_documented_user_of_a_limiter_reads_the_overrides_and_cannot_change_
     let (limiter, publisher) = (as_user("limiter").await, as_user("publisher").await);
     limiter.overrides().follow_redis().await.unwrap();
     let what = Override::new().threshold(7);
-    publisher.overrides().publish("reply", &what).await.unwrap();
+    publisher.overrides().fleet().set("reply", what.clone()).await.unwrap();
     until("the override", async || {
         (limiter.overrides().list().get("reply") == Some(&what)).then_some(())
     })
@@ -227,7 +227,7 @@ async fn the_documented_user_of_a_limiter_reads_the_overrides_and_cannot_change_
         (!limiter.fleet().await.unwrap().processes().is_empty()).then_some(())
     })
     .await;
-    let error = limiter.overrides().unpublish("reply").await.unwrap_err().to_string();
+    let error = limiter.overrides().fleet().remove("reply").await.unwrap_err().to_string();
     assert!(error.contains("lacks a permission"), "{error}");
     let url = server.url().replace("redis://", "redis://limiter:password@");
     let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
@@ -250,5 +250,5 @@ async fn the_documented_user_of_a_limiter_reads_the_overrides_and_cannot_change_
     assert_eq!(server.command::<String>(&format!("HGET {hash} reply")), "{\"threshold\":7}");
     // And the publisher counts nothing.
     assert!(publisher.check(&POLICY, "alice").await.is_err());
-    publisher.overrides().unpublish("reply").await.unwrap();
+    publisher.overrides().fleet().remove("reply").await.unwrap();
 }

@@ -9,4 +9,7 @@ mod effects;
 mod fleet;
 mod history;
 mod hostile_sources;
+mod scales;
+mod shares;
 mod sources;
+mod windows;

@@ -127,14 +127,19 @@ fn a_dropped_limiter_follows_no_file() {
 }
 
 /// A process that prints the effective limit `shared`.
-struct Follower {
+pub(crate) struct Follower {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Follower {
-    fn of(server: &RedisServer) -> Self {
+    pub(crate) fn of(server: &RedisServer) -> Self {
         Self::start(follower().arg(server.url()))
+    }
+
+    /// Follows for whom the limit is on.
+    pub(crate) fn of_callers(server: &RedisServer) -> Self {
+        Self::start(follower().arg(server.url()).arg("callers"))
     }
 
     fn start(command: &mut Command) -> Self {
@@ -144,7 +149,7 @@ impl Follower {
     }
 
     /// Waits for the next change.
-    fn next(&mut self) -> String {
+    pub(crate) fn next(&mut self) -> String {
         self.lines.next().expect("the process goes on").unwrap()
     }
 }
@@ -260,19 +265,19 @@ async fn an_override_is_validated_and_then_published_to_the_fleet() {
     let deaf = Limiter::builder().deadline(MINUTE).follow_overrides(false);
     let (here, there) = (deaf.connect(&server.url()).await.unwrap(), server.limiter().await);
     let what = Override::new().threshold(8).period(MINUTE * 2);
-    here.overrides().publish("reply", &what).await.unwrap();
+    here.overrides().fleet().set("reply", what.clone()).await.unwrap();
     until_threshold(&there, 8).await;
     assert_eq!(there.overrides().list()["reply"], what);
     // A limiter that does not follow keeps its limit.
     assert_eq!(threshold(&here).await, 5);
 
-    let error = here.overrides().publish("reply", &Override::new().threshold(0)).await;
+    let error = here.overrides().fleet().set("reply", Override::new().threshold(0)).await;
     assert!(error.unwrap_err().to_string().contains("`threshold` must be at least 1"));
-    here.overrides().publish_enforcement(Some(Enforcement::Off)).await.unwrap();
+    here.overrides().fleet().set("*", Enforcement::Off).await.unwrap();
     until("the switch", async || there.overrides().enforcement()).await;
-    here.overrides().unpublish("reply").await.unwrap();
+    here.overrides().fleet().remove("reply").await.unwrap();
     until_threshold(&there, 5).await;
-    here.overrides().publish_enforcement(None).await.unwrap();
+    here.overrides().fleet().remove("*").await.unwrap();
     until("its end", async || there.overrides().enforcement().is_none().then_some(())).await;
     assert!(server.keys().is_empty(), "{:?}", server.keys());
 }
@@ -282,17 +287,17 @@ async fn a_fleet_on_a_cluster_follows_the_node_that_has_the_hash() {
     let cluster = Cluster::start();
     let limiter = async || patient(&cluster.url()).await;
     let (here, there) = (limiter().await, limiter().await);
-    here.overrides().publish("reply", &Override::new().threshold(8)).await.unwrap();
+    here.overrides().fleet().set("reply", Override::new().threshold(8)).await.unwrap();
     until_threshold(&there, 8).await;
-    here.overrides().unpublish("reply").await.unwrap();
+    here.overrides().fleet().remove("reply").await.unwrap();
     until_threshold(&there, 5).await;
 }
 
 #[tokio::test]
 async fn a_limiter_in_memory_has_no_fleet() {
     let limiter = Limiter::in_memory();
-    let message = "a limiter in memory has no overrides on Redis; connect it, or `set` them";
+    let message = "a limiter in memory has no overrides on Redis; connect it, or set them `here()`";
     assert_eq!(limiter.overrides().follow_redis().await.unwrap_err().to_string(), message);
-    let published = limiter.overrides().unpublish("reply").await;
+    let published = limiter.overrides().fleet().remove("reply").await;
     assert_eq!(published.unwrap_err().to_string(), message);
 }

@@ -95,7 +95,7 @@ async fn joined_calls_admit_no_more_than_the_threshold() {
     take(&limiter, 1).await;
     fill(&server, &CROWDED, 94_999, SECOND);
     let smaller = Override::new().threshold(95_100);
-    limiter.overrides().set("crowded", smaller).unwrap();
+    limiter.overrides().here().set("crowded", smaller).unwrap();
     let mut admitted = 95_000;
     for round in 0..60 {
         let units = 1 + round % 7;

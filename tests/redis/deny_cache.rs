@@ -243,11 +243,11 @@ async fn no_refusal_outlives_the_override_or_the_kill_switch_that_it_came_from()
     let policy = Policy::sliding_window("p", MINUTE, 100);
     limiter.check(&policy, "alice").cost(10).await.unwrap();
     let lowered = Override::new().threshold(5).period(HOUR);
-    limiter.overrides().set("p", lowered).unwrap();
+    limiter.overrides().here().set("p", lowered).unwrap();
     let refused = exceeded(limiter.check(&policy, "alice").await);
     assert!(refused.retry_after() > MINUTE);
-    limiter.overrides().set("p", Override::new().enforcement(Enforcement::Off)).unwrap();
+    limiter.overrides().here().set("p", Override::new().enforcement(Enforcement::Off)).unwrap();
     assert!(limiter.check(&policy, "alice").await.is_ok());
-    limiter.overrides().remove("p");
+    limiter.overrides().here().remove("p");
     assert!(limiter.check(&policy, "alice").await.is_ok());
 }

@@ -152,7 +152,11 @@ async fn an_override_leaves_the_lease_alone() {
     let policy = SLIDING.named("lease: overridden").lease(SECOND / 20);
     let limiter = patient(&server.url()).await;
     let used = heat(&limiter, &policy).await;
-    limiter.overrides().set(policy.name(), Override::new().threshold(THRESHOLD - 1)).unwrap();
+    limiter
+        .overrides()
+        .here()
+        .set(policy.name(), Override::new().threshold(THRESHOLD - 1))
+        .unwrap();
     let (answer, is_leased) = call_at_once(&limiter, &policy).await;
     assert_eq!((answer.unwrap().threshold(), is_leased), (THRESHOLD - 1, false));
     until("the units that are not used", async || {

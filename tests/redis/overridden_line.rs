@@ -37,7 +37,7 @@ async fn until_refused(server: &RedisServer, policy: &Policy, units: u32, wait: 
 }
 
 fn set(limiter: &Limiter, what: Override) {
-    limiter.overrides().set("line", what).unwrap();
+    limiter.overrides().here().set("line", what).unwrap();
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn an_override_while_calls_are_asked_anew_gives_each_one_place() {
             call.await.unwrap().unwrap();
         }
         limiter.flush().await.unwrap();
-        limiter.overrides().remove("line");
+        limiter.overrides().here().remove("line");
         let left = uncached(&server.url()).await.peek(&policy, "alice").await.unwrap();
         // But for the unit of the peek.
         assert_eq!(left.remaining(), 4, "{policy:?}");
@@ -83,7 +83,7 @@ async fn an_override_while_a_lost_line_is_asked_anew_gives_each_call_one_place()
             call.await.unwrap().unwrap();
         }
         limiter.flush().await.unwrap();
-        limiter.overrides().remove("line");
+        limiter.overrides().here().remove("line");
         let left = uncached(&server.url()).await.peek(&policy, "alice").await.unwrap();
         // But for the unit of the peek.
         assert_eq!(left.remaining(), 4, "{policy:?}");
@@ -138,7 +138,7 @@ async fn overrides_refuse_no_call_of_two_processes_that_had_a_turn() {
             answer.unwrap();
         }
         for process in &processes {
-            process.overrides().remove("line");
+            process.overrides().here().remove("line");
         }
         processes[0].reset(&policy, "alice").await.unwrap();
     }
@@ -162,7 +162,7 @@ async fn a_line_under_a_longer_period_gives_its_turns_back_before_it_asks_anew()
         for call in calls {
             call.abort();
         }
-        limiter.overrides().remove("line");
+        limiter.overrides().here().remove("line");
         limiter.reset(&policy, "alice").await.unwrap();
     }
 }

@@ -135,7 +135,7 @@ async fn an_override_reaches_a_call_that_waits_for_redis() {
     server.kill();
     let call = arrive(&limiter, policies(MINUTE, 1)[0], 99 * MINUTE);
     until("an outage", async || limiter.servers()[0].failure()).await;
-    limiter.overrides().enforce(Some(Enforcement::Off));
+    limiter.overrides().here().set("*", Enforcement::Off).unwrap();
     let passed = tokio::time::timeout(MINUTE / 2, call).await.expect("the override reaches it");
     assert_eq!(passed.unwrap().unwrap().decided_by(), DecidedBy::Nobody);
 }

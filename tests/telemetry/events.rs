@@ -295,7 +295,7 @@ async fn a_dry_run_is_logged_once_a_minute_with_the_calls_since() {
     dry(&limiter, "alice").await.unwrap();
     assert_eq!(logged(), [line("dry", 1), line("dry", 1_000)]);
     // Another limit is another line.
-    limiter.overrides().enforce(Some(ratelimit_runtime::Enforcement::DryRun));
+    limiter.overrides().here().set("*", ratelimit_runtime::Enforcement::DryRun).unwrap();
     for _ in 0..3 {
         greet(&limiter, "alice").await.unwrap();
     }

@@ -103,7 +103,7 @@ async fn a_digest_of_the_fleet_is_the_one_of_this_process_and_is_overridden_in_a
     assert_eq!((mallory.name().len(), mallory.refused_within[2]), (16, 11));
     // This process has refused nobody, and shuts out the caller of the list.
     let overrides = limiter.overrides();
-    overrides.publish_for("*", mallory, &Override::new().deny()).await.unwrap();
+    overrides.fleet().set(("*", mallory), Override::new().deny()).await.unwrap();
     let policy = Policy::fixed_window("other", Duration::from_secs(60), 9);
     until("the override", async || {
         matches!(limiter.check(&policy, "mallory").await, Err(RateLimitError::Denied(_)))

@@ -293,15 +293,15 @@ async fn an_override_of_a_period_or_of_tiers_leaves_no_stale_series() {
     limiter.check(&POLICY, "alice").await.unwrap();
     limiter.check(&POLICY, "alice").await.unwrap_err();
     assert_eq!(scrape("ratelimit_limit"), ["1"]);
-    limiter.overrides().set("tiers", Override::new().period(2 * MINUTE)).unwrap();
+    limiter.overrides().here().set("tiers", Override::new().period(2 * MINUTE)).unwrap();
     assert_eq!(
         (scrape("ratelimit_limit"), scrape("ratelimit_refused_total")),
         (vec!["1".to_owned()], vec!["1".to_owned()])
     );
     let tiers = Override::new().tier(MINUTE, 3).tier(5 * MINUTE, 4);
-    limiter.overrides().set("tiers", tiers).unwrap();
+    limiter.overrides().here().set("tiers", tiers).unwrap();
     assert_eq!(scrape("ratelimit_limit"), ["3", "4"]);
-    limiter.overrides().remove("tiers");
+    limiter.overrides().here().remove("tiers");
     assert_eq!(scrape("ratelimit_limit"), ["1", "NaN"]);
 }
 
@@ -355,17 +355,17 @@ async fn overrides_that_change_no_limit_are_a_gauge_until_they_do_or_are_removed
     let some = |count: &str| Some(count.to_owned());
     let (one, other) = (Limiter::in_memory(), Limiter::in_memory());
     let strict = Override::new().threshold(1);
-    one.overrides().set("dry", strict.clone()).unwrap();
+    one.overrides().here().set("dry", strict.clone()).unwrap();
     assert_eq!(unknown(), None, "the limit is known");
-    one.overrides().set("drie", strict.clone()).unwrap();
-    one.overrides().set("unheard of", strict.clone()).unwrap();
-    other.overrides().set("drie", strict).unwrap();
+    one.overrides().here().set("drie", strict.clone()).unwrap();
+    one.overrides().here().set("unheard of", strict.clone()).unwrap();
+    other.overrides().here().set("drie", strict).unwrap();
     assert_eq!((unknown(), stats::override_problems()), (some("3"), 3));
     // A limit that is checked by hand is known from then on.
     let by_hand = Policy::fixed_window("unheard of", Duration::from_secs(60), 9);
     one.check(&by_hand, "alice").await.unwrap();
     assert_eq!(unknown(), some("2"));
-    one.overrides().remove("drie");
+    one.overrides().here().remove("drie");
     assert_eq!(unknown(), some("1"));
     // The problems of a limiter end with it.
     drop(other);

@@ -32,13 +32,13 @@ async fn refused_busy_denied_and_too_large_calls_count_for_their_caller() {
     let _held = limiter.check(&policy, "bob").await.unwrap();
     limiter.check(&policy, "bob").await.unwrap_err();
     limiter.check(&policy, &caller!("acme", 42)).cost(2).await.unwrap_err();
-    limiter.overrides().set_for(NAME, "dora", Override::new().deny()).unwrap();
+    limiter.overrides().here().set((NAME, "dora"), Override::new().deny()).unwrap();
     limiter.check(&policy, "dora").await.unwrap_err();
     // These are refused by nobody.
     limiter.peek(&policy, "alice").await.unwrap_err();
-    limiter.overrides().enforce(Some(Enforcement::DryRun));
+    limiter.overrides().here().set("*", Enforcement::DryRun).unwrap();
     limiter.check(&policy, "alice").await.unwrap();
-    limiter.overrides().enforce(Some(Enforcement::Off));
+    limiter.overrides().here().set("*", Enforcement::Off).unwrap();
     limiter.check(&policy, "alice").await.unwrap();
     let refused = limiter.refused_callers(NAME, TimeWindow::Minute);
     assert_eq!(named(&refused), [("alice", 3), ("acme/42", 1), ("bob", 1), ("dora", 1)]);

@@ -43,7 +43,7 @@ async fn annotated_calls_and_checks_by_hand_are_counted_by_verdict() {
     for _ in 0..3 {
         let _ = annotated(&limiter, "alice").await;
     }
-    limiter.overrides().enforce(Some(Enforcement::DryRun));
+    limiter.overrides().here().set("*", Enforcement::DryRun).unwrap();
     annotated(&limiter, "alice").await.unwrap();
     let stats = of("stats: annotated");
     let expected = [
@@ -54,7 +54,7 @@ async fn annotated_calls_and_checks_by_hand_are_counted_by_verdict() {
     assert_eq!(counts(&stats), expected);
     assert_eq!(stats.total(Verdict::Admitted), 2);
     // While a limit is off, nothing is decided.
-    limiter.overrides().enforce(Some(Enforcement::Off));
+    limiter.overrides().here().set("*", Enforcement::Off).unwrap();
     annotated(&limiter, "alice").await.unwrap();
     assert_eq!(counts(&of("stats: annotated")), expected);
 
@@ -67,7 +67,7 @@ async fn annotated_calls_and_checks_by_hand_are_counted_by_verdict() {
         .check(&Policy::fixed_window("stats: by hand", MINUTE * 99_999_999, 4), "alice")
         .await
         .unwrap_err();
-    limiter.overrides().set_for("stats: by hand", "alice", Override::new().deny()).unwrap();
+    limiter.overrides().here().set(("stats: by hand", "alice"), Override::new().deny()).unwrap();
     limiter.check(&by_hand, "alice").await.unwrap_err();
     let stats = of("stats: by hand");
     assert_eq!(
@@ -142,7 +142,7 @@ async fn refusals_of_a_dry_run_are_of_no_tier() {
     limiter.check(&policy, "alice").await.unwrap_err();
     tokio::time::advance(MINUTE).await;
     limiter.check(&policy, "alice").await.unwrap();
-    limiter.overrides().enforce(Some(Enforcement::DryRun));
+    limiter.overrides().here().set("*", Enforcement::DryRun).unwrap();
     limiter.check(&policy, "alice").await.unwrap();
     let stats = of("stats: dry tiers");
     assert_eq!(stats.total(Verdict::WouldHaveRefused), 1);
@@ -207,7 +207,7 @@ async fn the_policy_is_the_effective_one_of_a_recent_call() {
     let policy = Policy::token_bucket("stats: overridden", MINUTE, 4).burst(2);
     limiter.check(&policy, "alice").await.unwrap();
     assert_eq!(of("stats: overridden").policy(), Some(&policy));
-    limiter.overrides().set("stats: overridden", Override::new().burst(40)).unwrap();
+    limiter.overrides().here().set("stats: overridden", Override::new().burst(40)).unwrap();
     for _ in 0..16 {
         limiter.check(&policy, "bob").await.unwrap();
     }

@@ -21,11 +21,11 @@ async fn tests_share_no_counts_with_others_and_with_the_installed_limiter() {
         testing::isolated(exhausts()).await;
         report("alice").await.unwrap_err();
         let usage = limiter().usage("report", "alice").await.unwrap();
-        assert_eq!(usage.tiers()[0].left(), 0);
+        assert_eq!(usage.tiers()[0].remaining(), 0);
     })
     .await;
     let usage = limiter().usage("report", "alice").await.unwrap();
-    assert_eq!(usage.tiers()[0].left(), 2);
+    assert_eq!(usage.tiers()[0].remaining(), 2);
 }
 
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn a_spawned_task_is_inside_if_its_future_is_wrapped_too() {
     testing::isolated(async {
         exhausts().await;
         let outside = tokio::spawn(async { limiter().usage("report", "alice").await });
-        assert_eq!(outside.await.unwrap().unwrap().tiers()[0].left(), 2);
+        assert_eq!(outside.await.unwrap().unwrap().tiers()[0].remaining(), 2);
         tokio::spawn(testing::isolated(exhausts())).await.unwrap();
     })
     .await;

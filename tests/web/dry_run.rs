@@ -54,11 +54,11 @@ async fn on_axum() {
     let url = format!("http://{}", serve(router).await);
     assert_shows_nothing(&format!("{url}/attribute")).await;
     // As a kill switch of operators: of all limits, and of one.
-    limiter.overrides().enforce(Some(Enforcement::DryRun));
+    limiter.overrides().here().set("*", Enforcement::DryRun).unwrap();
     assert_shows_nothing(&format!("{url}/gate")).await;
-    limiter.overrides().enforce(None);
+    limiter.overrides().here().remove("*");
     let dry_run = Override::new().enforcement(Enforcement::DryRun);
-    limiter.overrides().set("gate", dry_run).unwrap();
+    limiter.overrides().here().set("gate", dry_run).unwrap();
     assert_shows_nothing(&format!("{url}/gate")).await;
     // The observer of a program gets the numbers nevertheless.
     limiter.check(&GATE, "alice").await.unwrap();

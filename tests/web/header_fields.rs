@@ -353,7 +353,7 @@ async fn a_refusal_names_its_kind() {
     // An end is a wait of whole seconds, rounded up.
     let (limiter, policy) = (Limiter::in_memory(), Policy::sliding_window("reply", 30 * SECOND, 1));
     let denied = async |what: Override| {
-        limiter.overrides().set_for("reply", "someone", what).unwrap();
+        limiter.overrides().here().set(("reply", "someone"), what).unwrap();
         let seen = answers(&limiter, &policy, 1).await;
         (Refusal::from(seen[0].clone().unwrap_err()), HeaderSyntax::Both.headers(&seen))
     };

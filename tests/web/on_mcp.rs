@@ -296,7 +296,7 @@ async fn each_error_has_its_code_and_says_what_to_do() {
     let limiter = Limiter::in_memory();
     let lost = Limiter::builder().on_store_error(OnStoreError::Deny);
     let lost = lost.connect_lazy("redis://127.0.0.1:1/").unwrap();
-    limiter.overrides().set_for(BY_CALLER.name(), "shut-out", Override::new().deny()).unwrap();
+    limiter.overrides().here().set((BY_CALLER.name(), "shut-out"), Override::new().deny()).unwrap();
     let shut_out = limiter.check(&BY_CALLER, "shut-out").await.unwrap_err();
     assert!(matches!(shut_out, RateLimitError::Denied(_)));
     let invalid = Policy::sliding_window("invalid", Duration::ZERO, 1);

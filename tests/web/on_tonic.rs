@@ -307,13 +307,13 @@ async fn a_caller_who_is_shut_out_is_denied_or_told_the_wait() {
     let identity = Identity::header("x-api-key");
     let mut client = connect(serve(identity, limiter.clone(), WIDE).await).await;
     let mallory = Caller::digest("mallory");
-    limiter.overrides().set_for("wide", &mallory, Override::new().deny()).unwrap();
+    limiter.overrides().here().set(("wide", &mallory), Override::new().deny()).unwrap();
     let refused = greet(&mut client, Some("mallory")).await.unwrap_err();
     assert_without_a_wait(&refused, Code::PermissionDenied, "rate limit `wide` denies the caller");
     greet(&mut client, Some("alice")).await.unwrap();
 
     let until = Override::new().deny().until(SystemTime::now() + Duration::from_secs(60));
-    limiter.overrides().set_for("wide", &mallory, until).unwrap();
+    limiter.overrides().here().set(("wide", &mallory), until).unwrap();
     let refused = greet(&mut client, Some("mallory")).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     let wait = refused.get_details_retry_info().unwrap().retry_delay.unwrap();

@@ -60,7 +60,11 @@ async fn a_wait_that_timers_have_no_room_for_is_told_as_the_longest_one() {
     }
     // One millisecond more than a caller who is shut out may be told.
     let ends = SystemTime::now() + Duration::from_secs(LONGEST + 60);
-    limiter.overrides().set_for("long", "mallory", Override::new().deny().until(ends)).unwrap();
+    limiter
+        .overrides()
+        .here()
+        .set(("long", "mallory"), Override::new().deny().until(ends))
+        .unwrap();
     let policy = Policy::fixed_window("long", DAY, 1);
     let denied = Refusal::from(limiter.check(&policy, "mallory").await.unwrap_err());
     assert_eq!((denied.status(), denied.retry_after()), (429, Some(LONGEST)));

@@ -10,6 +10,7 @@ import { ENFORCEMENT, length, numbers, overridden, period, time } from './format
 import { marksOf } from './history.js';
 import { ratePlot } from './plots.js';
 import { refusedCallers } from './refused.js';
+import { scaleField } from './scale.js';
 import { scopeForm } from './scope.js';
 
 const ENFORCEMENTS = [['on', 'Enforced'], ['dry_run', 'Dry run'], ['off', 'Off'], ['code', 'Follow the code']];
@@ -88,8 +89,11 @@ function told(said, counts) {
   return facts;
 }
 
+/** The shares of the callers by which a limit is turned on step by step. */
+const SHARES = ['1%', '5%', '25%', '100%'];
+
 /** The fields that each action sets or removes. */
-const OWN = { enforcement: ['enforcement'], numbers: ['period', 'threshold', 'tiers', 'burst', 'concurrency'], candidate: ['candidate'] };
+const OWN = { enforcement: ['enforcement', 'enforce'], scale: ['scale'], numbers: ['period', 'threshold', 'tiers', 'burst', 'concurrency'], candidate: ['candidate'] };
 
 /** Does something by a button, and says what has come of it. */
 function doing(scope, answer, overrides) {
@@ -97,17 +101,20 @@ function doing(scope, answer, overrides) {
     answer.classList.remove('bad');
     try {
       const [limit, chosen] = [body.limit ?? scope.limit(), body.scope ?? scope.scope()];
-      const hasEnd = !['override', 'apply-candidate'].includes(what) && body.numbers !== null;
-      const { until } = hasEnd ? scope.end(body.enforcement === 'off') : {};
-      // The end is that of the whole override, also of what another operator has set.
+      const hasTimes = !['override', 'apply-candidate'].includes(what) && body.numbers !== null;
+      const times = hasTimes ? scope.times(body.enforcement === 'off') : {};
+      // The times are those of the whole override, also of what another operator has set.
       const before = overrides().find((it) => it.limit === limit && it.scope === chosen)?.what;
-      const others = Object.entries(before ?? {}).filter(([field]) => !['until', 'by', ...OWN[what] ?? []].includes(field));
-      const both = until && others.length > 0 && new Date(before.until ?? 0).getTime() !== new Date(until === 'never' ? 0 : until).getTime();
-      const ends = both ? `Its end is then also that of: ${overridden(Object.fromEntries(others))} (${before.by ?? 'unknown'}).` : '';
+      const others = Object.entries(before ?? {}).filter(([field]) => !['from', 'until', 'by', ...OWN[what] ?? []].includes(field));
+      const moment = (at) => new Date(at === 'never' ? 0 : at ?? 0).getTime();
+      const changed = Object.keys(times).filter((it) => moment(before?.[it]) !== moment(times[it]));
+      const both = others.length > 0 && changed.length > 0;
+      const subject = changed.includes('from') ? 'Its times are then also those' : 'Its end is then also that';
+      const ends = both ? `${subject} of: ${overridden(Object.fromEntries(others))} (${before.by ?? 'unknown'}).` : '';
       const more = `${ends} ${body.scope ? '' : scope.instead()}`.trim();
-      const end = until && until !== 'never' ? `, until ${time(until)}` : '';
+      const end = ['from', 'until'].map((it) => (times[it] && times[it] !== 'never' ? `, ${it} ${time(times[it])}` : '')).join('');
       if (!await confirmed(chosen, `${limit}: ${words}${end}.`, more)) return false;
-      const request = { limit, ...body, ...until && { until }, ...both && { ends_whole: true }, scope: chosen };
+      const request = { limit, ...body, ...times, ...both && { ends_whole: true }, scope: chosen };
       say(answer, (await act(what, request)).done);
       return true;
     } catch (error) {
@@ -132,6 +139,11 @@ function actions(name) {
     type: 'button', 'data-enforce': word, 'aria-pressed': 'false',
     onclick: () => run('enforcement', { enforcement: word === 'code' ? null : word }, label.toLowerCase()),
   }, label));
+  const shares = SHARES.map((share) => element('button', {
+    type: 'button', 'data-share': share, 'aria-pressed': 'false',
+    onclick: () => run('enforcement', { enforcement: null, enforce: share }, `enforced for ${share} of the callers`),
+  }, share.replace('%', ' %')));
+  const factor = scaleField((scale) => run('scale', { scale }, scale === null ? 'no scale' : `scale ${scale}`));
   const takeBack = element('button', {
     type: 'button', 'data-take-back': true, onclick: () => finish(run('override', {}, 'override removed')),
   }, 'Remove override');
@@ -154,7 +166,9 @@ function actions(name) {
     // Its own override, not that of all limits.
     const own = said.overrides.filter(({ limit }) => limit === scope.limit());
     const enforcement = own.find(({ what }) => what.enforcement)?.what.enforcement ?? 'code';
-    for (const button of buttons) button.setAttribute('aria-pressed', button.dataset.enforce === enforcement);
+    const share = own.find(({ what }) => what.enforce)?.what.enforce;
+    for (const button of buttons) button.setAttribute('aria-pressed', !share && button.dataset.enforce === enforcement);
+    for (const button of shares) button.setAttribute('aria-pressed', button.dataset.share === share);
     takeBack.disabled = !own.some((it) => it.scope !== null);
   };
   scope.place.addEventListener('change', press);
@@ -163,7 +177,8 @@ function actions(name) {
     element('section', { class: 'card', 'aria-labelledby': heading },
       element('h3', { id: heading }, 'Override'),
       element('div', { class: 'segments', role: 'group', 'aria-label': 'Enforcement' }, ...buttons),
-      numbersForm.place, answer), candidate.place,
+      element('div', { class: 'segments', role: 'group', 'aria-label': 'Enforced for a share of the callers, and a dry run for the others' }, ...shares),
+      numbersForm.place, factor, answer), candidate.place,
   );
   const caller = callerForm(name, scope);
   const most = refusedCallers(name, caller.choose);
@@ -274,7 +289,7 @@ function renumber(apply, takeBack) {
     describe(next) { said = next; },
     /** Starts from what holds now. */
     fill() {
-      const held = said.now ? texts(said.now) : ofOverride();
+      const held = said.unscaled ? texts(said.unscaled) : ofOverride();
       showAll(rows, held.tiers, (_, index) => index, () => tier('', ''));
       held.tiers.forEach(([length, threshold], index) => {
         const its = (kind) => rows.children[index].querySelector(`[name=${kind}]`);

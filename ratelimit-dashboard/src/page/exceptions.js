@@ -43,15 +43,15 @@ export function exceptions(name, scope, named, words) {
   };
   const set = (what, kind) => {
     const limit = all.checked ? '*' : scope.limit();
-    let end = {};
+    let times = {};
     try {
-      end = scope.end();
+      times = scope.times();
     } catch (error) {
       answer.classList.add('bad');
       say(answer, error.message);
       return;
     }
-    run('exception', { limit, caller: named(), what, ...end }, scope.scope(), `${subject(limit)}, caller ${words()}: ${kind}.`, scope.instead());
+    run('exception', { limit, caller: named(), what, ...times }, scope.scope(), `${subject(limit)}, caller ${words()}: ${kind}.`, scope.instead());
   };
   const row = (it) => element('li', {},
     element('span', { class: 'name' }, it.caller),

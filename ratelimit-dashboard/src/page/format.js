@@ -70,7 +70,9 @@ export const subject = (limit) => (limit === '*' ? 'all limits' : limit);
 
 /** An override in words. */
 export function overridden(what) {
+  if (Array.isArray(what)) return what.map(overridden).join('; ');
   const words = [];
+  if (what.enforce) words.push(`enforced for ${what.enforce.replace('%', ' %')} of the callers`);
   if (what.enforcement) words.push(ENFORCEMENT[what.enforcement]);
   if (what.deny) words.push('shut out');
   for (const tier of what.tiers ?? []) words.push(`${tier.threshold} per ${length(tier.period)}`);
@@ -79,6 +81,8 @@ export function overridden(what) {
   if (what.burst !== undefined) words.push(`burst ${what.burst}`);
   if (what.concurrency !== undefined) words.push(inFlight(what.concurrency));
   if (what.candidate !== undefined) words.push(`candidate ${overridden(what.candidate)}`);
+  if (what.scale !== undefined) words.push(`scale ${what.scale}`);
+  if (what.from !== undefined) words.push(`from ${time(what.from)}`);
   if (what.until !== undefined) words.push(`until ${time(what.until)}`);
   return words.join(', ');
 }

@@ -7,6 +7,7 @@ import { fleetOf, followFleet } from './fleet.js';
 import { amount, ENFORCEMENT, numbers, overridden, period, rate, recent, time } from './format.js';
 import { marksOf, showChanges } from './history.js';
 import { COUNTS, SHOWN, forgetColors, ratePlot, spark } from './plots.js';
+import { scaleField } from './scale.js';
 import { scopeForm } from './scope.js';
 
 const at = (name) => document.getElementById(name);
@@ -270,8 +271,12 @@ function told(next) {
   rearrange();
   limits.forEach(describe);
   storeChip();
-  const most = next.enforcement;
-  if (most && most.what.enforcement !== 'on') chip(at('all'), `all limits: ${overridden(most.what)} (${most.what.by ?? most.by})`, 'bad');
+  const global = next.enforcement;
+  // Also a factor, and what is to come.
+  const isOther = ({ what }) => (Array.isArray(what) || what.scale !== undefined || new Date(what.from ?? 0) > Date.now())
+    && JSON.stringify(what) !== JSON.stringify(global?.what);
+  const most = [...global && global.what.enforcement !== 'on' ? [global] : [], ...next.of_all.filter(isOther)];
+  if (most.length > 0) chip(at('all'), most.map(({ what, by }) => `all limits: ${overridden(what)} (${what.by ?? by})`).join(' · '), 'bad');
   else chip(at('all'), '', '');
   const problems = next.problems.map((text) => element('li', {}, text));
   if (at('problems').textContent !== next.problems.join('')) at('problems').replaceChildren(...problems);
@@ -331,13 +336,22 @@ at('dialog-cancel').addEventListener('click', () => dialog.close());
 at('dialog-confirm').addEventListener('click', async () => {
   const chosen = dialog.querySelector('[name=enforcement]:checked')?.value ?? '';
   try {
-    const { done } = await act('all', { enforcement: chosen || null, ...allScope.end(chosen === 'off'), scope: allScope.scope() });
+    const { done } = await act('all', { enforcement: chosen || null, ...allScope.times(chosen === 'off'), scope: allScope.scope() });
     dialog.close();
     say(at('all-answer'), `All limits: ${done}`);
   } catch (error) {
     say(at('dialog-answer'), error.message);
   }
 });
+at('dialog-scale').replaceWith(scaleField(async (scale) => {
+  try {
+    const { done } = await act('scale', { limit: '*', scale, ...allScope.times(), scope: allScope.scope() });
+    dialog.close();
+    say(at('all-answer'), `All limits: ${done}`);
+  } catch (error) {
+    say(at('dialog-answer'), error.message);
+  }
+}));
 
 // Colours.
 

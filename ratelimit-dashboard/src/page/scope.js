@@ -1,4 +1,4 @@
-// Where an action takes effect, and when its override ends.
+// Where an action takes effect, and when its override begins and ends.
 
 import { element, id, say } from './elements.js';
 import { effect } from './format.js';
@@ -6,6 +6,27 @@ import { effect } from './format.js';
 const SCOPES = [['process', 'This process'], ['fleet', 'Whole fleet']];
 const ENDS = [['', 'off: in 1 hour, else as before'], ['never', 'never'], ['900', 'in 15 minutes'], ['3600', 'in 1 hour'],
   ['28800', 'in 8 hours'], ['at', 'at a time']];
+
+const BEGINS = [['', 'now, or as before'], ['never', 'now'], ['at', 'at a time']];
+
+/** A choice of a time, and a field for one; `chosen` returns the word, or a time to come. */
+function timeChoice(label, names, choices) {
+  const [word, name] = names;
+  const choice = element('select', { id: id(word), name: word }, ...choices.map(([value, words]) => element('option', { value }, words)));
+  const time = element('input', { type: 'datetime-local', name, 'aria-label': `Time: ${label}`, hidden: true });
+  choice.addEventListener('change', () => { time.hidden = choice.value !== 'at'; });
+  return {
+    choice,
+    place: element('div', { class: 'ends' }, element('label', { for: choice.id }, label), choice, time),
+    chosen(value = choice.value) {
+      if (value === '' || value === 'never') return value;
+      if (value !== 'at') return new Date(Date.now() + value * 1000).toISOString();
+      const at = new Date(time.value);
+      if (!(at > Date.now())) throw new Error(`Choose a time to come: ${label.toLowerCase()}.`);
+      return at.toISOString();
+    },
+  };
+}
 
 /** The form; of a plan's name it also has the choice between the plan and its limit. */
 export function scopeForm(name = '*') {
@@ -15,30 +36,20 @@ export function scopeForm(name = '*') {
     return { radio, label: element('label', {}, radio, ` ${label}`) };
   });
   const [process, fleet] = radios.map(({ radio }) => radio);
-  const ends = element('select', { id: id('ends'), name: 'ends' },
-    ...ENDS.map(([value, words]) => element('option', { value }, words)));
-  const time = element('input', { type: 'datetime-local', name: 'until', 'aria-label': 'Time of the end', hidden: true });
-  ends.addEventListener('change', () => { time.hidden = ends.value !== 'at'; });
+  const begin = timeChoice('Override begins', ['begins', 'from'], BEGINS);
+  const end = timeChoice('Override ends', ['ends', 'until'], ENDS);
   const plans = element('select', { id: id('plans'), name: 'plans' });
   const which = element('div', { class: 'ends', hidden: true }, element('label', { for: plans.id }, 'Of'), plans);
   const hint = element('p', { class: 'hint', role: 'status' });
   const place = element('div', { class: 'scope' },
     element('fieldset', {}, element('legend', {}, 'Changes take effect in'), ...radios.map(({ label }) => label)), which,
-    element('div', { class: 'ends' }, element('label', { for: ends.id }, 'Override ends'), ends, time), hint);
+    begin.place, end.place, hint);
   let view = null;
   // What the operator has chosen, or would by default; it is in effect whenever it can be.
   let wanted = 'fleet';
   for (const { radio } of radios) radio.addEventListener('click', () => { wanted = radio.value; });
   const tell = () => { if (view) say(hint, effect(view, fleet.checked)); };
   place.addEventListener('change', tell);
-  const until = (isOff) => {
-    const chosen = ends.value === '' && isOff ? '3600' : ends.value;
-    if (chosen === '' || chosen === 'never') return chosen;
-    if (chosen !== 'at') return new Date(Date.now() + chosen * 1000).toISOString();
-    const at = new Date(time.value);
-    if (!(at > Date.now())) throw new Error('Choose a time to come at which the override ends.');
-    return at.toISOString();
-  };
   return {
     place,
     describe(next, limit = name) {
@@ -60,10 +71,10 @@ export function scopeForm(name = '*') {
     scope: () => (fleet.checked ? 'fleet' : 'process'),
     /** Why an action has less effect than the operator wanted, to be asked before it. */
     instead: () => (wanted === 'fleet' && view?.fleet_failure ? effect(view, false) : ''),
-    /** Throws an error in words if no time was chosen. */
-    end(isOff = false) {
-      const chosen = until(isOff);
-      return chosen === '' ? {} : { until: chosen };
+    /** The begin and the end. Throws an error in words if no time was chosen. */
+    times(isOff = false) {
+      const times = { from: begin.chosen(), until: end.chosen(isOff && end.choice.value === '' ? '3600' : undefined) };
+      return Object.fromEntries(Object.entries(times).filter(([, time]) => time !== ''));
     },
   };
 }

@@ -12,7 +12,7 @@ use std::{collections::VecDeque, mem, ptr};
 use super::{State, counts::Counts, packed::Generation, summary::behind};
 use crate::{
     policy::{Policy, StateKind},
-    request::{Mark, Op, Outcome, Place, Request, Settle, Standing},
+    request::{LinePlace, Mark, Op, Outcome, Request, Settle, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -100,7 +100,7 @@ impl State {
     /// Returns `true` if the turn of this place is promised.
     #[cold]
     #[cfg(test)]
-    pub(super) fn has_turn(&self, place: Place<'_>) -> bool {
+    pub(super) fn has_turn(&self, place: LinePlace<'_>) -> bool {
         self.line().is_some_and(|line| line.position(place).is_some())
     }
 
@@ -110,7 +110,7 @@ impl State {
     pub(super) fn advance_turn(
         &mut self,
         now: Timestamp,
-        place: Place<'_>,
+        place: LinePlace<'_>,
     ) -> Option<(Standing, Micros)> {
         let line = self.line_mut()?;
         let (at, has_room) = line.advance(now, place)?;
@@ -329,7 +329,7 @@ impl TurnsAhead {
 
     /// Moves the turn of this place to the earliest time at which it has room, if no other lies before it.
     /// Returns the turn, and `false` if it has room only later.
-    fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<(Timestamp, bool)> {
+    fn advance(&mut self, now: Timestamp, place: LinePlace<'_>) -> Option<(Timestamp, bool)> {
         let index = self.position(place)?;
         let first = self.turns.partition_point(|turn| turn.at <= now);
         let at = self.turns[index].at;
@@ -355,7 +355,7 @@ impl TurnsAhead {
         Some((to, true))
     }
 
-    fn position(&self, place: Place<'_>) -> Option<usize> {
+    fn position(&self, place: LinePlace<'_>) -> Option<usize> {
         self.index(place.mark, place.cost)
     }
 

@@ -311,7 +311,7 @@ mod tests {
     use super::*;
     use crate::{
         algorithms::{State, tests::take},
-        request::Place,
+        request::LinePlace,
     };
 
     const SECOND: u64 = 1_000_000;
@@ -336,7 +336,7 @@ mod tests {
         // 9.9 tokens are in the bucket, and 9 of them are taken.
         let now = SECOND + 290_000;
         assert!(take(&mut state, &policy, now, 9).admitted);
-        let charge = Place { policy: &policy, cost: 3, mark: outcome.mark, id: None };
+        let charge = LinePlace { policy: &policy, cost: 3, mark: outcome.mark, id: None };
         state.settle(Timestamp::new(now), charge.leave());
         assert!(take(&mut state, &policy, now, 3).admitted);
         assert!(!take(&mut state, &policy, now, 1).admitted);

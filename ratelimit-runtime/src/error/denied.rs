@@ -19,7 +19,7 @@ use crate::{policy::Policy, time::Micros};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::in_memory();
-/// limiter.overrides().set_for("mail", "mallory", Override::new().deny())?;
+/// limiter.overrides().here().set(("mail", "mallory"), Override::new().deny())?;
 /// let Err(RateLimitError::Denied(denied)) = limiter.check(&MAIL, "mallory").await else {
 ///     panic!("the caller is shut out");
 /// };

@@ -13,7 +13,7 @@ use crate::{
     policy::{Policy, Tier},
     redis::RedisBackend,
     request::{
-        CallerUsage, DecidedBy, Mark, OnStoreError, Op, Outcome, Place, PlainOutcome, Request,
+        CallerUsage, DecidedBy, LinePlace, Mark, OnStoreError, Op, Outcome, PlainOutcome, Request,
         Settle, Standing,
     },
     time::{Micros, Timestamp},
@@ -272,7 +272,7 @@ impl Backend {
     pub(super) async fn advance(
         &self,
         key: &Key,
-        place: Place<'_>,
+        place: LinePlace<'_>,
     ) -> Result<Option<Standing>, UnavailableReason> {
         match &self.store {
             Store::Memory(store) => Ok(store.advance(key.as_key_ref(), place)),
@@ -284,7 +284,7 @@ impl Backend {
     pub(super) async fn turns(
         &self,
         key: &Key,
-        places: &[Place<'_>],
+        places: &[LinePlace<'_>],
     ) -> Result<Vec<Option<Timestamp>>, UnavailableReason> {
         match &self.store {
             Store::Memory(store) => Ok(store.turns(key.as_key_ref(), places)),

@@ -78,7 +78,7 @@ impl Limiter {
     /// [`FleetError`](crate::FleetError) if the limiter is in memory, or Redis does not answer within the deadline.
     #[cfg(feature = "overrides")]
     pub async fn fleet(&self) -> Result<crate::FleetStatus, crate::FleetError> {
-        self.inner.overrides.fleet().await
+        self.inner.overrides.fleet_status().await
     }
 
     /// Returns the callers that this process refused most often under a limit, the most often refused first.

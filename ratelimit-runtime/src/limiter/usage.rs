@@ -136,13 +136,13 @@ impl LimitUsage {
 pub struct TierUsage {
     period: Duration,
     quota: u32,
-    left: u32,
+    remaining: u32,
     reset_after: Duration,
 }
 
 impl TierUsage {
-    fn new(period: Duration, quota: u32, left: u32, reset_after: Duration) -> Self {
-        Self { period, quota, left: left.min(quota), reset_after }
+    fn new(period: Duration, quota: u32, remaining: u32, reset_after: Duration) -> Self {
+        Self { period, quota, remaining: remaining.min(quota), reset_after }
     }
 
     /// Returns the length of the window; zero for calls in flight.
@@ -160,13 +160,13 @@ impl TierUsage {
     /// Returns the units that are used: the rest of the quota.
     #[must_use]
     pub fn used(&self) -> u32 {
-        self.quota - self.left
+        self.quota - self.remaining
     }
 
     /// Returns the units that are left.
     #[must_use]
-    pub fn left(&self) -> u32 {
-        self.left
+    pub fn remaining(&self) -> u32 {
+        self.remaining
     }
 
     /// Returns the time until the full quota is back, without further calls.
@@ -276,7 +276,7 @@ impl Limiter {
     /// let lines: Vec<_> = usage.tiers().iter().map(|tier| (tier.used(), tier.quota())).collect();
     /// assert_eq!(lines, [(1, 2), (1, 10)]);
     /// let usage = limiter.usage(&policies_of(&send_mail)[0], "alice").await?;
-    /// assert_eq!(usage.tiers()[0].left(), 1);
+    /// assert_eq!(usage.tiers()[0].remaining(), 1);
     /// # Ok(())
     /// # }
     /// ```
@@ -303,7 +303,7 @@ impl Limiter {
     /// # let limiter = Limiter::in_memory();
     /// let plan = [Tier::new(Duration::from_secs(3600), 500)];
     /// let policy = policies_of(&search)[0].with_tiers(&plan);
-    /// assert_eq!(limiter.usage(&policy, 42).await?.tiers()[0].left(), 500);
+    /// assert_eq!(limiter.usage(&policy, 42).await?.tiers()[0].remaining(), 500);
     /// assert!(limiter.usage("search", 42).await.is_err());
     /// # Ok(())
     /// # }

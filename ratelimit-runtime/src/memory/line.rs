@@ -5,20 +5,24 @@ use crate::{
     error::UnavailableReason,
     key::KeyRef,
     policy::Policy,
-    request::{Op, Place, Request, Standing},
+    request::{LinePlace, Op, Request, Standing},
     time::{Micros, Timestamp},
 };
 
 impl MemoryStore {
     /// Returns `true` if the key has the charge of a place, or its turn has come.
     #[cfg(test)]
-    pub(crate) fn is_promised(&self, key: KeyRef<'_>, place: Place<'_>) -> bool {
+    pub(crate) fn is_promised(&self, key: KeyRef<'_>, place: LinePlace<'_>) -> bool {
         let is_promised = |entry: &mut Entry, now| entry.state.is_promised(now, place);
         self.change(self.clock.counted(), key, is_promised).unwrap_or(false)
     }
 
     /// Returns the times of charges, none for one that is gone.
-    pub(crate) fn turns(&self, key: KeyRef<'_>, places: &[Place<'_>]) -> Vec<Option<Timestamp>> {
+    pub(crate) fn turns(
+        &self,
+        key: KeyRef<'_>,
+        places: &[LinePlace<'_>],
+    ) -> Vec<Option<Timestamp>> {
         let turns = |entry: &mut Entry, _| {
             places.iter().map(|place| entry.state.turn_of(*place)).collect::<Vec<_>>()
         };
@@ -58,7 +62,7 @@ impl MemoryStore {
 
     /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
     /// Returns the turn, unless the charge is gone.
-    pub(crate) fn advance(&self, key: KeyRef<'_>, place: Place<'_>) -> Option<Standing> {
+    pub(crate) fn advance(&self, key: KeyRef<'_>, place: LinePlace<'_>) -> Option<Standing> {
         self.change(self.clock.counted(), key, |entry, now| entry.advance(now, place))?
     }
 }
@@ -89,7 +93,7 @@ mod tests {
         let hour = Micros::from(Duration::from_secs(3_600));
         let request = Request { max_wait: hour, max_line: 9, ..Request::new(&policy, Op::Take, 1) };
         let places: Vec<_> = (0..3)
-            .map(|_| Place {
+            .map(|_| LinePlace {
                 policy: &policy,
                 cost: 1,
                 mark: store.decide(key, request).unwrap().mark,
@@ -121,7 +125,7 @@ mod tests {
             Request { max_wait, max_line: 9, ..at_once(policy) }
         };
         let place =
-            |outcome: Outcome| Place { policy: &minute, cost: 1, mark: outcome.mark, id: None };
+            |outcome: Outcome| LinePlace { policy: &minute, cost: 1, mark: outcome.mark, id: None };
         let passed = place(store.decide(keys[0], at_once(&minute)).unwrap());
         let without = used();
         let line = [(); 6].map(|()| place(store.decide(keys[0], waiting(&minute)).unwrap()));

@@ -9,7 +9,7 @@ use crate::{
     algorithms::State,
     key::{KeyHasher, Lookup, StoredCaller},
     policy::{Policy, PolicyName},
-    request::{Op, Outcome, Place, PlainOutcome, Request, Settle, Standing},
+    request::{LinePlace, Op, Outcome, PlainOutcome, Request, Settle, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -156,7 +156,7 @@ impl Entry {
     }
 
     /// Moves the turn of a waiting call forwards: see [`State::advance`].
-    pub(super) fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<Standing> {
+    pub(super) fn advance(&mut self, now: Timestamp, place: LinePlace<'_>) -> Option<Standing> {
         let (standing, lasts) = self.state.advance(now, place)?;
         self.extend(None, now, lasts);
         Some(standing)

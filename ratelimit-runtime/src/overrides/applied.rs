@@ -75,7 +75,7 @@ impl<const KEPT: usize> AppliedOverride<KEPT> {
     /// are known only at the call. This is logged once after each change.
     #[cold]
     fn compute(&self, written: &Policy) -> Option<Policy> {
-        match self.what.apply(written) {
+        match self.what.with_numbers(written) {
             Ok(policy) => Some(policy),
             Err(fault) => {
                 if !self.is_warned.swap(true, Ordering::Relaxed) {

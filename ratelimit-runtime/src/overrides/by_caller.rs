@@ -1,11 +1,11 @@
-//! Overrides of single callers: setting, removing and listing them.
+//! The list of overrides of single callers.
 
 #[cfg(feature = "overrides")]
 use std::time::SystemTime;
 use std::{borrow::Cow, collections::BTreeMap};
 
-use super::{Override, OverrideError, OverrideSource, Overrides, layer::ALL_LIMITS};
-use crate::key::{Caller, IntoCaller};
+use super::{Override, OverrideSource, Overrides};
+use crate::key::Caller;
 
 /// The override of a single caller, as [`Overrides::list_for`] returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,75 +30,6 @@ impl CallerOverride {
 }
 
 impl Overrides {
-    /// Overrides a limit for one caller in this process, in place of an earlier `set_for`.
-    ///
-    /// A `limit` of `*` is all limits, as in [`set_for_all`](Self::set_for_all). The override of a caller is
-    /// used before that of its limit: its numbers in place of those of the limit, and its enforcement
-    /// before the limit's. A [`deny`](Override::deny) is an enforcement that is used before the
-    /// [global one](Self::enforce), and any other after it. An override whose
-    /// [`until`](Override::until) has come is as none; a call that waits keeps the turn that it was promised.
-    ///
-    /// ```
-    /// use std::time::{Duration, SystemTime};
-    /// use ratelimit_runtime::{Limiter, Override, Policy, RateLimitError};
-    ///
-    /// const GREET: Policy = Policy::sliding_window("greet", Duration::from_secs(60), 5);
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limiter = Limiter::in_memory();
-    /// let overrides = limiter.overrides();
-    /// let tomorrow = SystemTime::now() + Duration::from_secs(24 * 60 * 60);
-    /// overrides.set_for("greet", "acme", Override::new().threshold(500).until(tomorrow))?;
-    /// overrides.set_for_all("mallory", Override::new().deny())?;
-    /// assert_eq!(limiter.check(&GREET, "acme").await?.threshold(), 500);
-    /// assert_eq!(limiter.check(&GREET, "alice").await?.threshold(), 5);
-    /// let refused = limiter.check(&GREET, "mallory").await;
-    /// assert!(matches!(refused, Err(RateLimitError::Denied(_))));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`set`](Self::set), and for a `deny` with other values than `until`.
-    pub fn set_for<'a>(
-        &self,
-        limit: &str,
-        caller: impl IntoCaller<'a>,
-        what: Override,
-    ) -> Result<(), OverrideError> {
-        let caller = self.text_of(caller);
-        let what = self.validated(limit, Some(&caller), what)?;
-        self.audit(limit, &caller, Some(&what));
-        self.change(self.own_source(), |layer| layer.set(limit, Some(&caller), Some(what)));
-        Ok(())
-    }
-
-    /// Overrides all limits for one caller in this process. Of an override of one limit for this caller, the
-    /// enforcement and the numbers are used before these, each if there is one.
-    ///
-    /// While there is one, each call of every limit looks its caller up.
-    ///
-    /// # Errors
-    ///
-    /// As [`set_for`](Self::set_for).
-    pub fn set_for_all<'a>(
-        &self,
-        caller: impl IntoCaller<'a>,
-        what: Override,
-    ) -> Result<(), OverrideError> {
-        self.set_for(ALL_LIMITS, caller, what)
-    }
-
-    /// Removes the override that [`set_for`](Self::set_for) has made for this caller of this limit, or of all
-    /// limits under the name `*`.
-    pub fn remove_for<'a>(&self, limit: &str, caller: impl IntoCaller<'a>) {
-        let caller = self.text_of(caller);
-        self.audit(limit, &caller, None);
-        self.change(self.own_source(), |layer| layer.set(limit, Some(&caller), None));
-    }
-
     /// Returns the overrides of single callers of a limit, or of all limits under the name `*`; of each caller
     /// that of the highest source.
     #[must_use]
@@ -115,7 +46,7 @@ impl Overrides {
     /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
     /// let limiter = Limiter::in_memory();
     /// for caller in ["acme-1", "acme-2", "mallory"] {
-    ///     limiter.overrides().set_for("greet", caller, Override::new().deny())?;
+    ///     limiter.overrides().here().set(("greet", caller), Override::new().deny())?;
     /// }
     /// let found = limiter.overrides().search_for("greet", "acme");
     /// assert_eq!((found.len(), &*found[0].text()), (2, "/acme-1"));
@@ -140,26 +71,13 @@ impl Overrides {
         list.collect()
     }
 
-    /// Returns a caller as it is written down.
-    pub(super) fn text_of<'a>(&self, caller: impl IntoCaller<'a>) -> String {
-        self.shared.identities.text(&caller.into_caller())
-    }
-
     /// Sets the time of the limiter's Redis.
     #[cfg(feature = "overrides")]
     pub(super) fn set_server_time(&self, time: SystemTime) {
         self.shared.identities.set_server_time(time);
         let now = self.shared.identities.now();
-        if self.shared.layers.lock().iter().any(|layer| layer.has_returned(now)) {
+        if self.shared.layers.lock().iter().any(|layer| layer.has_turned(now)) {
             self.follow_clock();
         }
-    }
-
-    /// Records who is overridden, by the digest of events if there is one.
-    pub(super) fn audit(&self, limit: &str, caller: &str, what: Option<&Override>) {
-        let has_digest = self.shared.identities.has_secret();
-        let caller = has_digest.then(|| caller.rsplit('-').next()).flatten();
-        let operator = self.operator();
-        tracing::info!(policy = limit, caller, operator, overridden = ?what, "override of a caller changed");
     }
 }

@@ -58,11 +58,8 @@ impl Identities {
     }
 
     /// Returns the tag of a caller's parts.
-    #[expect(deprecated, reason = "std has no other hash that is keyed and the same everywhere")]
     fn tag(&self, parts: &[u8]) -> u64 {
-        let mut hasher = std::hash::SipHasher::new_with_keys(self.keys[0], self.keys[1]);
-        hasher.write(parts);
-        hasher.finish()
+        keyed_hash(self.keys, parts)
     }
 
     /// Returns a caller as it is written down.
@@ -131,7 +128,12 @@ impl Identities {
 
     /// Returns `true` if the override counts as none any more.
     pub(super) fn has_ended(&self, what: &Override) -> bool {
-        what.until.is_some() && what.has_ended(self.now())
+        what.end().is_some_and(|end| end <= self.now())
+    }
+
+    /// Returns `true` if a part of the override is in effect. Most have no times, and need no clock.
+    pub(super) fn is_in_effect(&self, what: &Override) -> bool {
+        what.turns().next().is_none() || what.at(self.now()).is_some()
     }
 }
 
@@ -150,7 +152,7 @@ pub(super) struct CallerTable {
 struct CallerEntry {
     limit: Box<str>,
     caller: Box<str>,
-    /// Those of the sources that have one, the highest first.
+    /// Those of the sources that have one, the highest first, and of each source the last part first.
     overrides: Vec<AppliedOverride<1>>,
 }
 
@@ -166,7 +168,9 @@ impl CallerTable {
         caller: &str,
         sources: impl Iterator<Item = &'a Override>,
     ) {
-        let overrides: Vec<_> = sources.cloned().map(AppliedOverride::new).collect();
+        // Of one source, the last part in effect decides.
+        let parts = sources.flat_map(|what| what.parts().iter().rev());
+        let overrides: Vec<_> = parts.cloned().map(AppliedOverride::new).collect();
         let hash = PolicyName::hash_of(limit) ^ self.identities.tag_of_text(caller);
         let is_known = |it: &CallerEntry| *it.limit == *limit && *it.caller == *caller;
         let is_overridden = !overrides.is_empty();
@@ -198,13 +202,25 @@ impl CallerTable {
             let is_it =
                 |it: &CallerEntry| *it.limit == *limit && self.identities.is(&it.caller, parts);
             let entry = self.entries.find(hash ^ tag, is_it)?;
-            entry.overrides.iter().find(|it| !self.identities.has_ended(it.what()))
+            entry.overrides.iter().find(|it| self.identities.is_in_effect(it.what()))
         };
         let of = |name: Option<PolicyName>| name.and_then(|it| find(it.hash(), it.text()));
         let all_limits = || find(PolicyName::hash_of(ALL_LIMITS), ALL_LIMITS);
         // One by one: a `map` of both takes more instructions.
         [of(names[0]), of(names[1]), self.has_all_limits().then(all_limits).flatten()]
     }
+}
+
+/// Returns the hash of a caller by which a share of the callers is chosen, the same in all processes.
+pub(super) fn shared_hash(caller: &Caller) -> u64 {
+    keyed_hash([0; 2], caller.parts())
+}
+
+#[expect(deprecated, reason = "std has no other hash that is keyed and the same everywhere")]
+fn keyed_hash([first, second]: [u64; 2], parts: &[u8]) -> u64 {
+    let mut hasher = std::hash::SipHasher::new_with_keys(first, second);
+    hasher.write(parts);
+    hasher.finish()
 }
 
 /// Returns a number that no other process has.

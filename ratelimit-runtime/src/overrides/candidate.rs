@@ -161,9 +161,9 @@ impl Overrides {
     /// Tries numbers for a limit in this process: they decide each of its calls beside the limit, and refuse
     /// none. [`candidates`](Self::candidates) has the answers that they would have given.
     ///
-    /// The candidate is part of the override that [`set`](Self::set) makes, whose other values stay. In the whole
-    /// fleet it is tried by `publish` of an override with an
-    /// [`Override::candidate`](Override::candidate), and in a file by the field `candidate`.
+    /// The candidate is part of the override that [`here`](Self::here) sets, whose other values stay. In the whole
+    /// fleet it is tried by an override with an [`Override::candidate`](Override::candidate), and in a file by the
+    /// field `candidate`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -206,30 +206,30 @@ impl Overrides {
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set), and for any values but a period, a threshold, tiers and a burst.
+    /// As [`set`](super::ProcessOverrides::set), and for any values but a period, a threshold, tiers and a burst.
     pub fn candidate(&self, name: &str, numbers: Override) -> Result<(), OverrideError> {
-        self.set(name, self.own(name).candidate(numbers))
+        self.here().set(name, self.here().get(name).unwrap_or_default().candidate(numbers))
     }
 
     /// Ends the trial that [`candidate`](Self::candidate) has started for this limit.
     pub fn end_candidate(&self, name: &str) {
-        self.change(self.own_source(), |layer| {
-            let Some(what) = layer.get(name, None).filter(|what| what.candidate.is_some()) else {
-                return;
-            };
-            let what = Override { candidate: None, ..what.clone() };
-            layer.set(name, None, Some(what).filter(|what| !what.is_empty()));
-        });
+        let tried = self.here().get(name).filter(|what| what.candidate.is_some());
+        match tried.map(|what| Override { candidate: None, ..what }) {
+            // What is left of a valid override is valid.
+            Some(what) if !what.is_empty() => drop(self.here().set(name, what)),
+            Some(_) => self.here().remove(name),
+            None => {}
+        }
     }
 
     /// Replaces the numbers of this limit by those that [`candidate`](Self::candidate) tries, and ends the trial.
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set). Without a candidate nothing happens.
+    /// As [`set`](super::ProcessOverrides::set). Without a candidate nothing happens.
     pub fn apply_candidate(&self, name: &str) -> Result<(), OverrideError> {
-        let own = self.own(name);
-        if own.candidate.is_none() { Ok(()) } else { self.set(name, own.with_candidate_applied()) }
+        let tried = self.here().get(name).filter(|own| own.candidate.is_some());
+        tried.map_or(Ok(()), |own| self.here().set(name, own.with_candidate_applied()))
     }
 
     /// Returns the answers that candidates would have given in this process so far, by the names of their limits.
@@ -245,19 +245,14 @@ impl Overrides {
     /// Returns an override whose candidate has a start: its own, that of a candidate `before` with the same numbers, or
     /// now.
     pub(super) fn started(&self, what: Override, before: Option<&Override>) -> Override {
-        let before = before.and_then(|before| before.candidate.as_deref());
+        let before: Vec<_> = before.into_iter().flat_map(Override::parts).collect();
+        let tried_before = || before.iter().filter_map(|part| part.candidate.as_deref());
         let start = |tried: Box<Override>| {
-            let same = before.filter(|it| Override { since: None, ..(*it).clone() } == *tried);
+            let is_same = |it: &&Override| Override { since: None, ..(**it).clone() } == *tried;
+            let same = tried_before().find(is_same);
             let since = same.map_or_else(|| Some(self.shared.identities.now()), |it| it.since);
             Box::new(Override { since: tried.since.or(since), ..*tried })
         };
-        Override { candidate: what.candidate.map(start), ..what }
-    }
-
-    /// Returns the override of a limit by the source of this handle.
-    fn own(&self, name: &str) -> Override {
-        drop(self.current());
-        let layers = self.shared.layers.lock();
-        layers[self.own_source() as usize].get(name, None).cloned().unwrap_or_default()
+        what.map_parts(|part| Override { candidate: part.candidate.map(start), ..part })
     }
 }

@@ -10,6 +10,9 @@
 //! [limits]
 //! search = "dry_run"                # short for { enforcement = "dry_run" }
 //!
+//! # A list: each for its own time. The last one in effect decides.
+//! mail = [{ threshold = 20 }, { threshold = 500, from = 2026-11-27T15:00:00Z, until = 2026-11-27T19:00:00Z }]
+//!
 //! [[callers]]
 //! limit = "search"                  # all limits without it
 //! caller = ["acme", "42"]           # or one text
@@ -19,26 +22,23 @@
 
 #[cfg(test)]
 mod tests;
+mod values;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    str::FromStr,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
-    de::{self, Unexpected, Visitor, value::MapAccessDeserializer},
+    de::{
+        self, Visitor,
+        value::{MapAccessDeserializer, SeqAccessDeserializer},
+    },
 };
 
-use toml::value::Datetime;
-
+use self::values::{CallerParts, PeriodText, ScaleNumber, ShareText, TimeText, Whole};
 use super::{
     Enforcement, Fault, Layer, Override, OverrideError, callers::Identities, layer::ALL_LIMITS,
-    until,
 };
-use crate::{key::Caller, policy::Tier};
+use crate::policy::Tier;
 
 /// Parses a document: JSON if it starts with a brace, else TOML. Callers become those that `identities` writes.
 pub(super) fn parse(text: &str, identities: &Identities) -> Result<Layer, Fault> {
@@ -48,6 +48,9 @@ pub(super) fn parse(text: &str, identities: &Identities) -> Result<Layer, Fault>
         toml::from_str(text).map_err(|error| unreadable(placed(text, &error)))?
     };
     let Document { enforcement, limits, callers } = document;
+    if enforcement.is_some() && limits.contains_key(ALL_LIMITS) {
+        return Err(Fault::new("`enforcement` of the document is that of the limit `*`; give one"));
+    }
     let mut layer = Layer::default();
     for (limit, what) in limits {
         layer.set(&limit, None, Some(what));
@@ -57,17 +60,21 @@ pub(super) fn parse(text: &str, identities: &Identities) -> Result<Layer, Fault>
     }
     for CallerItem { limit, caller: CallerParts(caller), what } in callers {
         let (limit, caller) = (limit.as_deref().unwrap_or(ALL_LIMITS), identities.text(&caller));
-        layer.set(limit, Some(&caller), Some(what.into()));
+        let what: Override = what.into();
+        // Several items of one caller are those of several times.
+        let before = layer.get(limit, Some(&caller));
+        let what = before.map_or_else(|| what.clone(), |before| before.and(&what));
+        layer.set(limit, Some(&caller), Some(what));
     }
     Ok(layer)
 }
 
-/// Parses one override: a JSON object, or the word of an enforcement.
+/// Parses one override: a JSON object, a list of such, or the word of an enforcement.
 pub(super) fn parse_one(text: &str) -> Result<Override, Fault> {
     if let Some(enforcement) = Enforcement::parse(text.trim()) {
         return Ok(Override::new().enforcement(enforcement));
     }
-    if !text.trim_start().starts_with('{') {
+    if !text.trim_start().starts_with(['{', '[']) {
         return Err(Fault::new(format!(
             "`{}` is none of on, dry_run and off, and no object such as {{\"threshold\": 10}}",
             text.trim()
@@ -133,20 +140,14 @@ struct CallerItem {
     what: OverrideTable,
 }
 
-/// The parts of a caller, or its only one.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "`caller` is a text or a list of texts")]
-enum TextOrTexts {
-    Text(String),
-    Texts(Vec<String>),
-}
-
 /// The table of one override.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct OverrideTable {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     enforcement: Option<Enforcement>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    enforce: Option<ShareText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     period: Option<PeriodText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,11 +161,15 @@ struct OverrideTable {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     candidate: Option<Box<Override>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    since: Option<UntilText>,
+    since: Option<TimeText>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scale: Option<ScaleNumber>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     deny: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    until: Option<UntilText>,
+    from: Option<TimeText>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<TimeText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by: Option<String>,
 }
@@ -176,34 +181,29 @@ struct TierTable {
     threshold: Whole,
 }
 
-/// A whole number; the errors of others name no type of Rust.
-#[derive(Clone, Copy, Serialize)]
-#[serde(transparent)]
-struct Whole(u32);
-
-struct PeriodText(Duration);
-
-struct UntilText(SystemTime);
-
-struct CallerParts(Caller);
-
 impl From<OverrideTable> for Override {
     fn from(table: OverrideTable) -> Self {
         let OverrideTable { enforcement, threshold, burst, concurrency, deny, .. } = table;
-        let OverrideTable { period, tiers, candidate, since, until, by, .. } = table;
+        let OverrideTable { period, tiers, candidate, since, scale, from, until, by, .. } = table;
         let period = period.map(|PeriodText(period)| period);
         let tiers = tiers.into_iter().map(|it| Tier::new(it.period.0, it.threshold.0)).collect();
         let [threshold, burst, concurrency] =
             [threshold, burst, concurrency].map(|it| it.map(|Whole(number)| number));
-        let [since, until] = [since, until].map(|it| it.map(|UntilText(time)| time));
+        let [since, from, until] = [since, from, until].map(|it| it.map(|TimeText(time)| time));
+        let scale_in_thousandths = scale.map(|ScaleNumber(scale)| scale);
         let numbers = Self { period, threshold, tiers, burst, concurrency, ..Self::new() };
-        Self { enforcement, candidate, since, deny, until, by, ..numbers }
+        let numbers = Self { candidate, since, scale_in_thousandths, ..numbers };
+        let enforce = table.enforce.map(|ShareText(percent)| percent);
+        Self { enforcement, enforce, deny, from, until, by, ..numbers }
     }
 }
 
 impl Serialize for Override {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { enforcement, candidate, since, deny, until, by, .. } = self;
+        if !self.windows.is_empty() {
+            return self.windows.serialize(serializer);
+        }
+        let Self { enforcement, candidate, since, deny, from, until, by, .. } = self;
         let Self { period, threshold, tiers, burst, concurrency, .. } = self;
         let tier = |tier: &Tier| TierTable {
             period: PeriodText(tier.period()),
@@ -211,22 +211,25 @@ impl Serialize for Override {
         };
         let table = OverrideTable {
             enforcement: *enforcement,
+            enforce: self.enforce.map(ShareText),
             period: period.map(PeriodText),
             threshold: threshold.map(Whole),
             tiers: tiers.iter().map(tier).collect(),
             burst: burst.map(Whole),
             concurrency: concurrency.map(Whole),
             candidate: candidate.clone(),
-            since: since.map(UntilText),
+            since: since.map(TimeText),
+            scale: self.scale_in_thousandths.map(ScaleNumber),
             deny: *deny,
-            until: until.map(UntilText),
+            from: from.map(TimeText),
+            until: until.map(TimeText),
             by: by.clone(),
         };
         table.serialize(serializer)
     }
 }
 
-/// A table, or the word of an enforcement.
+/// A table, a list of such, or the word of an enforcement.
 impl<'de> Deserialize<'de> for Override {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TableOrWord;
@@ -235,7 +238,10 @@ impl<'de> Deserialize<'de> for Override {
             type Value = Override;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table such as { threshold = 10 }, or \"on\", \"dry_run\" or \"off\"")
+                f.write_str(
+                    "a table such as { threshold = 10 }, a list of such, or \"on\", \"dry_run\" or \
+                     \"off\"",
+                )
             }
 
             fn visit_str<E: de::Error>(self, word: &str) -> Result<Override, E> {
@@ -244,6 +250,14 @@ impl<'de> Deserialize<'de> for Override {
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Override, A::Error> {
                 OverrideTable::deserialize(MapAccessDeserializer::new(map)).map(Into::into)
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, seq: A) -> Result<Override, A::Error> {
+                let windows = Vec::<Override>::deserialize(SeqAccessDeserializer::new(seq))?;
+                if windows.is_empty() {
+                    return Err(de::Error::custom("a list of overrides is not empty"));
+                }
+                Ok(windows.into())
             }
         }
 
@@ -265,123 +279,5 @@ impl<'de> Deserialize<'de> for Enforcement {
 impl Serialize for Enforcement {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for Whole {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Number;
-
-        impl Visitor<'_> for Number {
-            type Value = Whole;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number up to 4294967295")
-            }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Whole, E> {
-                let invalid = |_| E::invalid_value(Unexpected::Unsigned(number), &self);
-                u32::try_from(number).map(Whole).map_err(invalid)
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Whole, E> {
-                let invalid = |_| E::invalid_value(Unexpected::Signed(number), &self);
-                u32::try_from(number).map(Whole).map_err(invalid)
-            }
-        }
-
-        deserializer.deserialize_any(Number)
-    }
-}
-
-/// A whole number of seconds, or a string with units.
-impl<'de> Deserialize<'de> for PeriodText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct SecondsOrText;
-
-        impl Visitor<'_> for SecondsOrText {
-            type Value = PeriodText;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number of seconds, or a string such as \"500ms\"")
-            }
-
-            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<PeriodText, E> {
-                Ok(PeriodText(Duration::from_secs(seconds)))
-            }
-
-            fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<PeriodText, E> {
-                let seconds =
-                    u64::try_from(seconds).map_err(|_| E::custom("`period` cannot be negative"))?;
-                self.visit_u64(seconds)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<PeriodText, E> {
-                let micros = ratelimit_core::period::parse(text)
-                    .map_err(|why| E::custom(format_args!("`period` {why}")))?;
-                Ok(PeriodText(Duration::from_micros(micros)))
-            }
-        }
-
-        deserializer.deserialize_any(SecondsOrText)
-    }
-}
-
-/// Rounded up to a millisecond, the smallest unit.
-impl Serialize for PeriodText {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(period) = self;
-        if period.subsec_nanos() == 0 {
-            return serializer.serialize_u64(period.as_secs());
-        }
-        let millis = period.as_nanos().div_ceil(1_000_000);
-        serializer.collect_str(&format_args!("{millis}ms"))
-    }
-}
-
-/// A text or a TOML date, each with a time and an offset.
-impl<'de> Deserialize<'de> for UntilText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextOrDate;
-
-        impl<'de> Visitor<'de> for TextOrDate {
-            type Value = Datetime;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a time such as 2026-11-27T18:00:00Z")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Datetime, E> {
-                text.parse().map_err(|why| E::custom(format_args!("a time such as `until` {why}")))
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Datetime, A::Error> {
-                Datetime::deserialize(MapAccessDeserializer::new(map))
-            }
-        }
-
-        let written = deserializer.deserialize_any(TextOrDate)?;
-        let time = until::time(&written);
-        time.map(Self)
-            .map_err(|why| de::Error::custom(format_args!("a time such as `until` {why}")))
-    }
-}
-
-impl Serialize for UntilText {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&until::text(self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for CallerParts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parts = match TextOrTexts::deserialize(deserializer)? {
-            TextOrTexts::Text(part) => vec![part],
-            TextOrTexts::Texts(parts) if parts.is_empty() => {
-                return Err(de::Error::custom("`caller` has no part"));
-            }
-            TextOrTexts::Texts(parts) => parts,
-        };
-        Ok(Self(parts.iter().fold(Caller::without_parts(), Caller::and)))
     }
 }

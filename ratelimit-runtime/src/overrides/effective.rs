@@ -49,6 +49,17 @@ impl<'a> Effective<'a> {
         Self { written, enforcement, changed }
     }
 
+    /// Returns the same with all numbers multiplied by a factor in thousandths. A policy that would become invalid
+    /// stays; the problems of the overrides name it.
+    pub(super) fn scaled(mut self, scale: Option<u32>) -> Self {
+        let changes_numbers = |scale: &u32| *scale != 1_000;
+        let scaled = scale.filter(changes_numbers).and_then(|it| self.whole().scaled(it).ok());
+        if let Some(scaled) = scaled {
+            self.changed.get_or_insert_default().overridden = Some(Arc::new(scaled));
+        }
+        self
+    }
+
     /// Returns the answer of a call that no store decides.
     pub(super) fn answered(written: &'a Policy, answer: RateLimitError) -> Self {
         let changed = ChangedCall { answer: Some(answer), ..ChangedCall::default() };

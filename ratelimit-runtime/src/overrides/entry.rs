@@ -1,6 +1,9 @@
 //! One override, and the policy that it makes of the declared one.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    ops::RangeInclusive,
+    time::{Duration, SystemTime},
+};
 
 use ratelimit_core::PolicyFault;
 
@@ -54,6 +57,9 @@ assert_eq!(\"off\".parse::<Override>()?, Override::new().enforcement(Enforcement
 pub struct Override {
     /// The enforcement of the limit.
     pub enforcement: Option<Enforcement>,
+    /// The share of the callers for whom the limit is on, in percent; it is a dry run for all others. Excludes
+    /// `enforcement`.
+    pub enforce: Option<u8>,
     /// The length of the window of a limit with one tier: 1 ms to 366 days. A `calendar_window` keeps its own.
     pub period: Option<Duration>,
     /// The units admitted in a period, of a limit with one tier.
@@ -68,13 +74,20 @@ pub struct Override {
     pub concurrency: Option<u32>,
     /// The numbers that are tried beside those of the limit. See [`Overrides::candidate`](crate::Overrides::candidate).
     pub candidate: Option<Box<Override>>,
-    /// The start of a candidate, by the clock of the limiter's Redis. `set` and `publish` write it. One with another
+    /// The start of a candidate, by the clock of the limiter's Redis. `set` writes it. One with another
     /// start has counts of its own.
     pub since: Option<SystemTime>,
-    /// `true` if the caller is shut out. For single callers; excludes all other values but `until` and `by`.
+    /// The factor of the numbers, in thousandths: 1 to 1 000 000.
+    pub scale_in_thousandths: Option<u32>,
+    /// `true` if the caller is shut out. For single callers; excludes all other values but `from`, `until` and `by`.
     pub deny: bool,
-    /// The time from which the override counts as none, by the clock of the limiter's Redis.
+    /// The time before which the override counts as none, by the clock of the limiter's Redis.
+    pub from: Option<SystemTime>,
+    /// The time from which the override counts as none, by the same clock.
     pub until: Option<SystemTime>,
+    /// Overrides of the same place for their own times, of which the last one in effect decides. They exclude all
+    /// other values.
+    pub windows: Vec<Override>,
     /// The operator who made the override, for [`Overrides::history`](crate::Overrides::history).
     pub by: Option<String>,
 }
@@ -88,6 +101,35 @@ impl Override {
     /// Sets the enforcement.
     pub fn enforcement(mut self, enforcement: Enforcement) -> Self {
         self.enforcement = Some(enforcement);
+        self
+    }
+
+    /// Sets the share of the callers for whom the limit is on, in percent: 1 to 100. For all others it is a dry run.
+    ///
+    /// The hash of the caller decides. It is the same in all processes and for all limits, and a caller for whom the
+    /// limit is on stays so while the share grows. Calls without a caller are one caller.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Limiter, Override, Policy};
+    ///
+    /// const GREET: Policy = Policy::sliding_window("greet", Duration::from_secs(60), 1);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::in_memory();
+    /// limiter.overrides().here().set("greet", Override::new().enforce(10))?;
+    /// let mut refused = 0;
+    /// for user in 0..1_000 {
+    ///     limiter.check(&GREET, user).await?;
+    ///     refused += u32::from(limiter.check(&GREET, user).await.is_err());
+    /// }
+    /// assert!((70..130).contains(&refused));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn enforce(mut self, percent: u8) -> Self {
+        self.enforce = Some(percent);
         self
     }
 
@@ -148,6 +190,37 @@ impl Override {
         Self { period, threshold, tiers, burst, ..self }
     }
 
+    /// Sets a factor of the thresholds, of a burst and of the calls in flight, which are rounded up. It is 0.001 to
+    /// 1000, in steps of 0.001. Periods stay.
+    ///
+    /// It applies after the numbers of all overrides. The factor of a caller comes before that of its plan, this
+    /// before that of the limit, and this before that of [all limits](crate::Place::all). So a limit whose own factor
+    /// is 1 stays as it is.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Enforcement, Limiter, Override, Place, Policy};
+    ///
+    /// const GREET: Policy = Policy::sliding_window("greet", Duration::from_secs(60), 5);
+    /// const LOGIN: Policy = Policy::sliding_window("login", Duration::from_secs(60), 5);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::in_memory();
+    /// let here = limiter.overrides().here();
+    /// here.set(Place::all(), Override::new().scale(0.5))?;
+    /// here.set("login", Override::new().scale(1.0))?;
+    /// assert_eq!(limiter.check(&GREET, "alice").await?.threshold(), 3);
+    /// assert_eq!(limiter.check(&LOGIN, "alice").await?.threshold(), 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scale(mut self, factor: f64) -> Self {
+        // 0 is refused where the override is set.
+        self.scale_in_thousandths = Some(thousandths(factor).unwrap_or(0));
+        self
+    }
+
     /// Returns `true` if nothing but numbers of a window is set, as in a candidate.
     pub(super) fn is_window_only(&self) -> bool {
         let Self { period, threshold, burst, since, .. } = *self;
@@ -158,13 +231,34 @@ impl Override {
 
     /// Returns `true` if the override changes no limit and tries nothing.
     pub(super) fn is_empty(&self) -> bool {
-        let is_effective = self.enforcement.is_some() || self.deny || self.candidate.is_some();
-        !is_effective && !self.has_numbers()
+        let is_effective = self.has_enforcement() || self.candidate.is_some();
+        let has_numbers = self.has_numbers() || self.scale_in_thousandths.is_some();
+        !is_effective && !has_numbers && self.windows.is_empty()
+    }
+
+    /// Returns `true` if the override sets an enforcement, one for a share, or a `deny`.
+    pub(super) fn has_enforcement(&self) -> bool {
+        self.enforcement.is_some() || self.enforce.is_some() || self.deny
+    }
+
+    /// Returns the enforcement of the callers with this hash, if the override sets one.
+    pub(super) fn enforcement_of(&self, hash: impl FnOnce() -> u64) -> Option<Enforcement> {
+        let of_share = |percent: u8| {
+            let is_within = hash() % 100 < percent.into();
+            if is_within { Enforcement::On } else { Enforcement::DryRun }
+        };
+        self.enforcement.or_else(|| self.enforce.map(of_share))
     }
 
     /// Shuts a caller out: its calls fail with [`RateLimitError::Denied`](crate::RateLimitError::Denied).
     pub fn deny(mut self) -> Self {
         self.deny = true;
+        self
+    }
+
+    /// Sets the time before which the override counts as none.
+    pub fn from(mut self, from: SystemTime) -> Self {
+        self.from = Some(from);
         self
     }
 
@@ -189,30 +283,38 @@ impl Override {
         is_window || burst.is_some() || concurrency.is_some()
     }
 
-    /// Returns `true` if the override sets an enforcement, and no other value.
-    pub(super) fn is_enforcement_only(&self) -> bool {
+    /// Returns `true` if the override sets what all limits can have together: an enforcement or a factor.
+    pub(super) fn is_for_all_limits(&self) -> bool {
         let Self { deny, candidate, .. } = self;
-        self.enforcement.is_some() && !self.has_numbers() && !deny && candidate.is_none()
-    }
-
-    /// Returns `true` if the override counts as none at this time.
-    pub(super) fn has_ended(&self, now: SystemTime) -> bool {
-        self.until.is_some_and(|until| until <= now)
+        !self.is_empty() && !self.has_numbers() && !deny && candidate.is_none()
     }
 
     /// Returns this override, with values of a lower source if it has none. Numbers are not mixed.
     pub(super) fn layered_over(self, lower: Self) -> Self {
-        let enforcement = self.enforcement.or(lower.enforcement);
+        let enforces = if self.has_enforcement() { &self } else { &lower };
+        let (enforcement, enforce) = (enforces.enforcement, enforces.enforce);
+        let from = self.from.into_iter().chain(lower.from).max();
         let until = self.until.into_iter().chain(lower.until).min();
+        let scale_in_thousandths = self.scale_in_thousandths.or(lower.scale_in_thousandths);
         let by = self.by.clone().or_else(|| lower.by.clone());
         let candidate = self.candidate.clone().or_else(|| lower.candidate.clone());
         let numbers = if self.has_numbers() { self } else { lower };
-        Self { enforcement, candidate, until, by, ..numbers }
+        let numbers = Self { enforcement, enforce, ..numbers };
+        Self { candidate, scale_in_thousandths, from, until, by, ..numbers }
     }
 
     /// Returns the policy that this override makes of the declared one. A policy that can never
     /// admit a call is no fault of the override; the call is refused.
     pub(super) fn apply(&self, declared: &Policy) -> Result<Policy, Fault> {
+        let policy = self.with_numbers(declared)?;
+        match self.scale_in_thousandths {
+            Some(scale) => Ok(policy.scaled(scale).map_err(|invalid| invalid.rule())?),
+            None => Ok(policy),
+        }
+    }
+
+    /// Returns the same without regard to the factor.
+    pub(super) fn with_numbers(&self, declared: &Policy) -> Result<Policy, Fault> {
         if !self.has_numbers() {
             return Ok(*declared);
         }
@@ -259,4 +361,13 @@ impl Override {
         policy.validate_shape().map_err(|invalid| invalid.rule())?;
         Ok(policy)
     }
+}
+
+/// The factors that are valid, in thousandths.
+pub(super) const SCALES: RangeInclusive<u32> = 1..=1_000_000;
+
+/// Returns a valid factor in thousandths.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "neither is valid")]
+pub(super) fn thousandths(factor: f64) -> Option<u32> {
+    Some((factor * 1e3).round() as u32).filter(|scale| SCALES.contains(scale))
 }

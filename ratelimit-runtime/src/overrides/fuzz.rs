@@ -32,7 +32,9 @@ pub(crate) fn assert_property(text: &str) {
 fn make_policies(what: &Override) {
     let text = what.to_string();
     assert_eq!(document::parse_one(&text).as_ref(), Ok(what), "{text}");
-    let _ = what.validate_standalone();
+    for part in what.parts() {
+        let _ = part.validate_standalone();
+    }
     for policy in &POLICIES {
         let _ = what.validate_dynamic(policy);
         if let Ok(effective) = what.validate(policy, Some(1)) {

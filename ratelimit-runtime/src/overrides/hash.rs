@@ -17,6 +17,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+pub use self::publish::FleetOverrides;
 use self::{
     fields::{HashKind, REVISION},
     follower::follow,
@@ -197,14 +198,14 @@ impl Overrides {
     /// an operator has emptied it. Over a new connection, Redis may have lost it: by a restart without
     /// persistence, or a failover to a replica without it. Then its overrides stay in effect in this process
     /// until the hash has a field again, such as by `HSET ratelimit:overrides * on`, which changes no limit.
-    /// [`publish`](Self::publish) and [`unpublish`](Self::unpublish) restore the hash with their change. A
-    /// process that starts meanwhile has no overrides. A connection that the program brought is always the same one.
+    /// Each change by [`fleet`](Self::fleet) restores the hash with it. A process that starts meanwhile has no
+    /// overrides. A connection that the program brought is always the same one.
     ///
     /// # Cost
     ///
     /// Each process sends `TIME`, `HLEN` and `HGET` two or three times a second over the connection of decisions.
     /// While the hash is not empty, it also sends `HGETALL` over a second connection. The hash of
-    /// [callers](Self::publish_for) it reads so only after a change, and every 30 s. Every two seconds it sends one more
+    /// callers it reads so only after a change, and every 30 s. Every two seconds it sends one more
     /// `HGET`, to find out if somebody reads the [status of the fleet](crate::Limiter::fleet). Its Redis user needs
     /// `+hlen`, `+hget`, `+time` and `+hgetall`, and read access to both keys: `%R~ratelimit:overrides` and
     /// `%R~ratelimit:overrides:callers`, from Redis 7 on. Without them it polls twice a minute, and logs this
@@ -260,7 +261,9 @@ impl Overrides {
 
     fn hashes(&self) -> Result<&FleetHashes, Fault> {
         self.shared.hashes.as_ref().ok_or_else(|| {
-            Fault::new("a limiter in memory has no overrides on Redis; connect it, or `set` them")
+            Fault::new(
+                "a limiter in memory has no overrides on Redis; connect it, or set them `here()`",
+            )
         })
     }
 }

@@ -84,10 +84,12 @@ impl History {
     ) {
         let mut changes = self.0.lock();
         let at = identities.now();
-        for PlaceChange { limit, caller, before, after } in places {
+        // A window that begins was recorded when it was set.
+        let written = places.into_iter().filter(|place| place.before != place.after);
+        for PlaceChange { limit, caller, before, after } in written {
             let ended = before.as_ref().filter(|it| identities.has_ended(it));
-            let end = ended.and_then(|it| it.until);
-            let signed = after.as_ref().and_then(|it| it.by.as_deref().map(Arc::from));
+            let end = ended.and_then(Override::end);
+            let signed = after.as_ref().and_then(|it| it.parts()[0].by.as_deref().map(Arc::from));
             let is_of_redis = source == OverrideSource::Redis;
             // Another has written the field again, if there is an override after the removal.
             let remover = is_of_redis.then(|| changes.remover(&limit, caller.as_deref())).flatten();
@@ -139,7 +141,7 @@ impl Overrides {
     ///
     /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
     /// let limiter = Limiter::in_memory();
-    /// limiter.overrides().by("alice").set("search", Override::new().threshold(50))?;
+    /// limiter.overrides().by("alice").here().set("search", Override::new().threshold(50))?;
     /// let change = limiter.overrides().history().remove(0);
     /// assert_eq!(change.operator.as_deref(), Some("alice"));
     /// assert_eq!(change.limit, "search");

@@ -16,13 +16,16 @@ pub(super) type Layers = [Layer; OverrideSource::ALL.len()];
 #[derive(Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(crate) struct Layer {
-    /// Those in effect, and those that have ended and that the source still has: its clock may be set back.
+    /// Those in effect or to come, and those that have ended and that the source still has: its clock may be set
+    /// back.
     overrides: BTreeMap<OverridePlace, Override>,
     /// The time by which overrides have ended; none if none has.
     now: Option<SystemTime>,
-    /// A time before which no further one ends. Until then, none is read for its end.
-    next_end: Option<SystemTime>,
-    /// The number of overrides in effect of each name.
+    /// A time before which no further one begins or ends. Until then, none is read for that.
+    next_turn: Option<SystemTime>,
+    /// The limits of which another part is in effect than before, or none, or one again.
+    turned: Vec<OverridePlace>,
+    /// The number of overrides of each name that have not ended.
     names: BTreeMap<String, usize>,
     /// The overrides before the changes, by their places.
     before: BTreeMap<OverridePlace, Option<Override>>,
@@ -31,7 +34,8 @@ pub(crate) struct Layer {
 /// The caller as it is written down, if the override is that of a single one, and the limit.
 type OverridePlace = (Option<String>, String);
 
-/// The change of the override of a limit, of all limits, or of one caller.
+/// The change of the override of a limit, of all limits, or of one caller. Both are equal if another part of it
+/// is in effect.
 pub(super) struct PlaceChange {
     pub(super) limit: String,
     pub(super) caller: Option<String>,
@@ -54,14 +58,14 @@ impl Layer {
         if self.overrides.get(&place) == what.as_ref() {
             return;
         }
-        let was_in_effect = self.keep_before(&place);
-        let is_in_effect = what.as_ref().is_some_and(|what| self.is_in_effect(what));
-        if was_in_effect != is_in_effect {
-            self.count(&place, is_in_effect);
+        let was_open = self.keep_before(&place);
+        let is_open = what.as_ref().is_some_and(|what| self.is_open(what));
+        if was_open != is_open {
+            self.count(&place, is_open);
         }
         match what {
             Some(what) => {
-                self.next_end = self.next_end.into_iter().chain(what.until).min();
+                self.next_turn = self.next_turn.into_iter().chain(what.turns()).min();
                 self.overrides.insert(place, what);
             }
             None => drop(self.overrides.remove(&place)),
@@ -80,14 +84,20 @@ impl Layer {
         }
     }
 
-    /// Ends overrides, and undoes the ends that a clock that was set back has made too early. Ended ones are kept
+    /// Begins and ends overrides, and undoes what a clock that was set back has made too early. Ended ones are kept
     /// for that, or removed.
     pub(super) fn follow_clock(&mut self, now: SystemTime, is_kept: bool) {
         let before = self.now.replace(now);
         let is_set_back = before.is_some_and(|before| now < before);
-        if !is_set_back && self.next_end.is_none_or(|end| now < end) {
+        if !is_set_back && self.next_turn.is_none_or(|turn| now < turn) {
             return;
         }
+        // Callers are looked up with their times.
+        let of_limits = self.overrides.iter().take_while(|((caller, _), _)| caller.is_none());
+        let is_other =
+            |what: &Override| before.is_some_and(|before| what.at(before) != what.at(now));
+        let turned = of_limits.filter(|(_, what)| is_other(what)).map(|(place, _)| place);
+        self.turned.extend(turned.cloned());
         let had_ended = |what: &Override| before.is_some_and(|before| what.has_ended(before));
         let turned = self.overrides.iter().filter(|(_, it)| had_ended(it) != it.has_ended(now));
         let turned: Vec<_> = turned.map(|(place, it)| (place.clone(), it.clone())).collect();
@@ -99,23 +109,23 @@ impl Layer {
         if !is_kept {
             self.overrides.retain(|_, what| !what.has_ended(now));
         }
-        let ends = self.overrides.values().filter_map(|what| what.until);
-        self.next_end = ends.filter(|end| now < *end).min();
+        let turns = self.overrides.values().flat_map(Override::turns);
+        self.next_turn = turns.filter(|turn| now < *turn).min();
     }
 
-    /// Keeps the override at a place that is about to change. Returns `true` if it is in effect.
+    /// Keeps the override at a place that is about to change. Returns `true` if it has not ended.
     fn keep_before(&mut self, place: &OverridePlace) -> bool {
         let before = self.at(place);
-        let was_in_effect = before.is_some();
+        let was_open = before.is_some();
         if !self.before.contains_key(place) {
             self.before.insert(place.clone(), before.cloned());
         }
-        was_in_effect
+        was_open
     }
 
-    /// Counts an override of a name that takes effect, or does no more.
-    fn count(&mut self, (_, limit): &OverridePlace, is_in_effect: bool) {
-        if is_in_effect {
+    /// Counts an override of a name that is there, or has ended.
+    fn count(&mut self, (_, limit): &OverridePlace, is_open: bool) {
+        if is_open {
             *self.names.entry(limit.clone()).or_default() += 1;
         } else if let Some(count) = self.names.get_mut(limit) {
             *count -= 1;
@@ -135,26 +145,36 @@ impl Layer {
                 changes.push(PlaceChange { limit, caller, before, after });
             }
         }
+        for place in mem::take(&mut self.turned) {
+            let (before, (caller, limit)) = (self.at(&place).cloned(), place);
+            changes.push(PlaceChange { limit, caller, after: before.clone(), before });
+        }
         changes.sort_by_key(|change| change.after.is_some());
         changes
     }
 
-    /// Returns the override in effect of a limit, of all limits under the name `*`, or of one caller.
+    /// Returns the part in effect of the override of a limit, or of all limits under the name `*`.
+    pub(super) fn current(&self, limit: &str) -> Option<&Override> {
+        let what = self.get(limit, None)?;
+        self.now.map_or(Some(what), |now| what.at(now))
+    }
+
+    /// Returns the override of a limit, of all limits under the name `*`, or of one caller, unless it has ended.
     pub(super) fn get(&self, limit: &str, caller: Option<&str>) -> Option<&Override> {
         self.at(&place(limit, caller))
     }
 
     fn at(&self, place: &OverridePlace) -> Option<&Override> {
-        self.overrides.get(place).filter(|what| self.is_in_effect(what))
+        self.overrides.get(place).filter(|what| self.is_open(what))
     }
 
-    fn is_in_effect(&self, what: &Override) -> bool {
+    fn is_open(&self, what: &Override) -> bool {
         self.now.is_none_or(|now| !what.has_ended(now))
     }
 
-    /// Returns all overrides in effect by the limit and the caller, those of limits first.
+    /// Returns all overrides that have not ended by the limit and the caller, those of limits first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Option<&str>, &Override)> {
-        let all = self.overrides.iter().filter(|(_, what)| self.is_in_effect(what));
+        let all = self.overrides.iter().filter(|(_, what)| self.is_open(what));
         all.map(|((caller, limit), what)| (&**limit, caller.as_deref(), what))
     }
 
@@ -174,19 +194,21 @@ impl Layer {
         self.names.keys().map(|name| &**name).filter(|name| *name != ALL_LIMITS)
     }
 
-    /// Returns `true` if an override has ended by another clock, and not by this one.
+    /// Returns `true` if an override has begun or ended since, also by a clock that was set back.
     #[cfg(feature = "overrides")]
-    pub(super) fn has_returned(&self, now: SystemTime) -> bool {
-        self.now.is_some_and(|ended| {
-            let has_returned = |what: &Override| what.has_ended(ended) && !what.has_ended(now);
-            now < ended && self.overrides.values().any(has_returned)
+    pub(super) fn has_turned(&self, now: SystemTime) -> bool {
+        self.now.is_some_and(|before| {
+            let is_other = |what: &Override| what.at(before) != what.at(now);
+            let has_come = self.next_turn.is_some_and(|turn| turn <= now);
+            has_come || now < before && self.overrides.values().any(is_other)
         })
     }
 
-    /// Returns the time at which the first override of a limit ends.
-    pub(super) fn first_end(&self) -> Option<SystemTime> {
+    /// Returns the time at which the next override of a limit begins or ends.
+    pub(super) fn next_turn_of_limits(&self) -> Option<SystemTime> {
         let of_limits = self.iter().take_while(|it| it.1.is_none());
-        of_limits.filter_map(|(.., what)| what.until).min()
+        let turns = of_limits.flat_map(|(.., what)| what.turns());
+        turns.filter(|turn| self.now.is_none_or(|now| now < *turn)).min()
     }
 }
 

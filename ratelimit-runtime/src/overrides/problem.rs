@@ -8,7 +8,11 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{OverrideError, OverrideSource, Overrides, validate::misfit};
+use super::{
+    OverrideError, OverrideSource, Overrides,
+    layer::ALL_LIMITS,
+    validate::{misfit, unscalable},
+};
 use crate::{
     error::{OneLine, UnavailableReason},
     policy::Policy,
@@ -143,7 +147,7 @@ impl Overrides {
     ///
     /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
     /// let limiter = Limiter::in_memory();
-    /// limiter.overrides().set("chekout", Override::new().threshold(50))?;
+    /// limiter.overrides().here().set("chekout", Override::new().threshold(50))?;
     /// let problems = limiter.overrides().problems();
     /// assert_eq!(problems[0].to_string(), "the program: no limit is named `chekout`; `checkout` is");
     /// # Ok(())
@@ -164,7 +168,18 @@ impl Overrides {
             problems.extend(errors.iter().map(rejected));
         }
         let known = LazyCell::new(registry::names);
-        for (source, layer) in OverrideSource::ALL.into_iter().zip(&*self.shared.layers.lock()) {
+        let layers = self.shared.layers.lock();
+        let has_own_scale = |limit: &str| {
+            let mut own = layers.iter().filter_map(|layer| layer.current(limit));
+            own.any(|what| what.scale_in_thousandths.is_some())
+        };
+        for (source, layer) in OverrideSource::ALL.into_iter().zip(&*layers) {
+            let all_limits = layer.current(ALL_LIMITS);
+            if let Some(scale) = all_limits.and_then(|what| what.scale_in_thousandths) {
+                let unscalable = unscalable(scale, has_own_scale).into_iter();
+                let rejected = |error| OverrideProblem::Rejected { source, error };
+                problems.extend(unscalable.map(rejected));
+            }
             let unknown = layer.names().filter(|name| !known.contains(name));
             problems.extend(unknown.map(|limit| OverrideProblem::UnknownLimit {
                 source,
@@ -178,6 +193,7 @@ impl Overrides {
                 problems.extend(misfits.map(|error| OverrideProblem::Rejected { source, error }));
             }
         }
+        drop(layers);
         #[cfg(feature = "overrides")]
         if let Some(hashes) = &self.shared.hashes {
             problems.extend(hashes.problems());

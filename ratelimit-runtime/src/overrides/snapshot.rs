@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 use super::{
     Enforcement, Layer, Override, OverrideSource, Overrides,
     applied::{AppliedOverride, PLANS},
-    callers::{CallerTable, Identities},
+    callers::{CallerTable, Identities, shared_hash},
     candidate::Candidate,
     effective::Effective,
     filter::NameBits,
@@ -24,10 +24,12 @@ pub(super) struct Snapshot {
     /// By the hash of the name that every policy carries.
     limits: SharedTable<LimitEntry>,
     callers: CallerTable,
-    /// The global enforcement of the highest source that has one.
-    global: Option<(Enforcement, OverrideSource)>,
-    /// The time at which the first override of a limit ends.
-    first_end: Option<SystemTime>,
+    /// The override of all limits of the highest source that has an enforcement.
+    global: Option<(Override, OverrideSource)>,
+    /// The factor of all limits, in thousandths, of the highest source that has one.
+    scale: Option<u32>,
+    /// The time at which the next override of a limit begins or ends.
+    next_turn: Option<SystemTime>,
 }
 
 /// The merged override of one limit.
@@ -47,18 +49,21 @@ impl Snapshot {
     pub(super) fn after(&self, layers: &Layers, changes: &[PlaceChange]) -> Self {
         let mut next = self.clone();
         for PlaceChange { limit, caller, .. } in changes {
-            let sources = layers.iter().filter_map(|layer| layer.get(limit, caller.as_deref()));
             match caller {
-                Some(caller) => next.callers.replace(limit, caller, sources.rev()),
+                Some(caller) => {
+                    let all = layers.iter().filter_map(|layer| layer.get(limit, Some(caller)));
+                    next.callers.replace(limit, caller, all.rev());
+                }
                 None if limit == ALL_LIMITS => {}
-                None => next.merge(limit, sources),
+                None => next.merge(limit, layers.iter().filter_map(|layer| layer.current(limit))),
             }
         }
-        let global = |source: OverrideSource| {
-            Some((layers[source as usize].get(ALL_LIMITS, None)?.enforcement?, source))
-        };
-        next.global = OverrideSource::ALL.into_iter().rev().find_map(global);
-        next.first_end = layers.iter().filter_map(Layer::first_end).min();
+        let of_all = |source| Some((layers[source as usize].current(ALL_LIMITS)?, source));
+        let of_all = || OverrideSource::ALL.into_iter().rev().filter_map(of_all);
+        let global = of_all().find(|(what, _)| what.has_enforcement());
+        next.global = global.map(|(what, source)| (what.clone(), source));
+        next.scale = of_all().find_map(|(what, _)| what.scale_in_thousandths);
+        next.next_turn = layers.iter().filter_map(Layer::next_turn_of_limits).min();
         next
     }
 
@@ -77,9 +82,9 @@ impl Snapshot {
         self.limits.replace(PolicyName::hash_of(name), |limit| limit.name == name, merged);
     }
 
-    /// Returns `true` if the override of a limit has ended since.
-    pub(super) fn has_ended(&self) -> bool {
-        self.first_end.is_some_and(|end| end <= self.identities().now())
+    /// Returns `true` if the override of a limit has begun or ended since.
+    pub(super) fn has_turned(&self) -> bool {
+        self.next_turn.is_some_and(|turn| turn <= self.identities().now())
     }
 
     fn identities(&self) -> &Arc<Identities> {
@@ -88,11 +93,12 @@ impl Snapshot {
 
     /// Returns the names of the limits whose calls may differ from their declarations.
     pub(super) fn names(&self, layers: &Layers) -> NameBits {
-        // A global `On` changes no limit. One that ends is looked up, as a lower source's may follow.
-        let is_idle = self.global.is_none_or(|(enforcement, source)| {
-            let what = layers[source as usize].get(ALL_LIMITS, None);
-            enforcement == Enforcement::On && what.is_none_or(|what| what.until.is_none())
-        });
+        // A global `On` changes no limit. What begins or ends is looked up: another may follow.
+        let is_on = |what: &Override| what.enforcement == Some(Enforcement::On);
+        let changes_none = self.global.as_ref().is_none_or(|(global, _)| is_on(global));
+        let all_limits = layers.iter().filter_map(|layer| layer.get(ALL_LIMITS, None));
+        let has_turns = all_limits.flat_map(Override::turns).next().is_some();
+        let is_idle = changes_none && self.scale.is_none() && !has_turns;
         if !is_idle || self.callers.has_all_limits() {
             return NameBits::ALL;
         }
@@ -122,7 +128,7 @@ impl Snapshot {
         let names = [written.label(), Some(written.full_name())];
         let of_caller = self.callers.find(names, caller);
         let of_caller = || of_caller.into_iter().flatten();
-        let enforces = |it: &&Override| it.deny || it.enforcement.is_some();
+        let enforces = |it: &&Override| it.has_enforcement();
         if let Some(mine) = of_caller().map(AppliedOverride::what).find(enforces)
             && mine.deny
         {
@@ -131,16 +137,19 @@ impl Snapshot {
             let answer = Denied::new(written, wait.map(Result::unwrap_or_default));
             return Effective::answered(written, answer.into());
         }
-        let globally = |own: Enforcement| self.global.map_or(own, |(global, _)| own.max(global));
+        let of_caller_by = |what: &Override| what.enforcement_of(|| shared_hash(caller));
+        let global = self.global.as_ref().and_then(|(global, _)| of_caller_by(global));
+        let globally = |own: Enforcement| global.map_or(own, |global| own.max(global));
         let find = |name: PolicyName| self.find(name.hash(), name.text());
         let limits = names.map(|name| name.and_then(find));
         if of_caller().next().is_none() && limits.iter().all(Option::is_none) {
-            return Effective::declared(written, globally(declared));
+            return Effective::declared(written, globally(declared)).scaled(self.scale);
         }
         let limits = || limits.into_iter().flatten();
-        let of_limits = limits().map(|limit| limit.merged.what());
-        let mut own = of_caller().map(AppliedOverride::what).chain(of_limits);
-        let enforcement = globally(own.find_map(|what| what.enforcement).unwrap_or(declared));
+        let of_limits = || limits().map(|limit| limit.merged.what());
+        let own = || of_caller().map(AppliedOverride::what).chain(of_limits());
+        let enforcement = globally(own().find_map(of_caller_by).unwrap_or(declared));
+        let scale = own().find_map(|what| what.scale_in_thousandths).or(self.scale);
         let mine = of_caller().find(|mine| mine.what().has_numbers());
         let has_numbers = |limit: &&LimitEntry| limit.merged.what().has_numbers();
         // Numbers of the caller or the plan would also be used in place of an applied candidate.
@@ -153,7 +162,8 @@ impl Snapshot {
         let of_limit = || limits().find(has_numbers).map(|limit| &limit.merged);
         let numbers = mine.or_else(|| of_limit().map(|it| (it.what(), it.apply(written))));
         let (by, overridden) = numbers.unzip();
-        Effective::overridden(written, enforcement, overridden.flatten(), by).trying(candidate)
+        let overridden = Effective::overridden(written, enforcement, overridden.flatten(), by);
+        overridden.scaled(scale).trying(candidate)
     }
 
     #[inline]
@@ -163,10 +173,30 @@ impl Snapshot {
 }
 
 impl Overrides {
-    /// Returns the global enforcement and its source.
+    /// Returns the global enforcement and its source. If it is on for a [share](Override::enforce) of the callers, it
+    /// is that of all others.
     #[must_use]
     pub fn enforcement(&self) -> Option<(Enforcement, OverrideSource)> {
-        self.current().global
+        let snapshot = self.current();
+        let (what, source) = snapshot.global.as_ref()?;
+        Some((what.enforcement.unwrap_or(Enforcement::DryRun), *source))
+    }
+
+    /// Returns the factor of all limits, in thousandths. A limit may have its own.
+    ///
+    /// ```
+    /// use ratelimit_runtime::{Limiter, Override, Place};
+    ///
+    /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+    /// let limiter = Limiter::in_memory();
+    /// limiter.overrides().here().set(Place::all(), Override::new().scale(0.5))?;
+    /// assert_eq!(limiter.overrides().scale_in_thousandths(), Some(500));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn scale_in_thousandths(&self) -> Option<u32> {
+        self.current().scale
     }
 
     /// Returns the overrides by the limits' names, each merged from all sources as by
@@ -187,14 +217,14 @@ impl Overrides {
     }
 
     /// Returns the override of a limit in each source that has one, the highest source first. The name `*` is
-    /// that of all limits.
+    /// that of all limits. Overrides that have not begun are among them; [`Override::at`] has the part in effect.
     ///
     /// ```
     /// use ratelimit_runtime::{Limiter, Override, OverrideSource};
     ///
     /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
     /// let limiter = Limiter::in_memory();
-    /// limiter.overrides().set("search", Override::new().threshold(50))?;
+    /// limiter.overrides().here().set("search", Override::new().threshold(50))?;
     /// let sources = limiter.overrides().by_source("search");
     /// assert_eq!(sources, [(OverrideSource::Program, Override::new().threshold(50))]);
     /// # Ok(())

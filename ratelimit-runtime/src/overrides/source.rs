@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum OverrideSource {
-    /// The program itself: [`Overrides::set`](crate::Overrides::set).
+    /// The program itself: [`Overrides::here`](crate::Overrides::here).
     Program,
     /// The file that `Overrides::follow_file` reads.
     File,
@@ -15,7 +15,7 @@ pub enum OverrideSource {
     Environment,
     /// The hash on Redis, which limiters that `connect` or `from_env` builds follow.
     Redis,
-    /// An operator, in this process alone: [`Overrides::set`](crate::Overrides::set) on a handle that
+    /// An operator, in this process alone: [`Overrides::here`](crate::Overrides::here) of a handle that
     /// [`Overrides::by`](crate::Overrides::by) returns.
     Operator,
 }

@@ -20,7 +20,7 @@ fn threshold(overrides: &Overrides, policy: &Policy) -> u32 {
 }
 
 fn set(overrides: &Overrides, policy: &Policy, threshold: u32) {
-    overrides.set(policy.name(), Override::new().threshold(threshold)).unwrap();
+    overrides.here().set(policy.name(), Override::new().threshold(threshold)).unwrap();
 }
 
 /// Returns two policies whose names have the same bits in the filter.
@@ -49,9 +49,9 @@ fn limits_that_the_filter_cannot_tell_apart_are_overridden_each_for_itself() {
     assert_eq!(thresholds(), [7, 1]);
     set(&overrides, &second, 8);
     assert_eq!(thresholds(), [7, 8]);
-    overrides.remove(first.name());
+    overrides.here().remove(first.name());
     assert_eq!(thresholds(), [1, 8]);
-    overrides.remove(second.name());
+    overrides.here().remove(second.name());
     assert_eq!(thresholds(), [1, 1]);
 }
 
@@ -62,9 +62,9 @@ fn a_global_enforcement_reaches_every_limit_until_it_is_removed() {
         overrides.effective(policy, &Caller::shared(), Enforcement::On).is_dry_run()
     };
     set(&overrides, &policies[0], 7);
-    overrides.enforce(Some(Enforcement::DryRun));
+    overrides.here().set("*", Enforcement::DryRun).unwrap();
     assert!(policies.iter().all(is_dry_run));
-    overrides.enforce(None);
+    overrides.here().remove("*");
     assert!(!policies.iter().any(is_dry_run));
     assert_eq!(threshold(&overrides, &policies[0]), 7);
 }
@@ -99,7 +99,7 @@ fn changes_of_one_thread_are_not_undone_by_those_of_another() {
                 for number in 2..1_000 {
                     set(&overrides, policy, number);
                     assert_eq!(threshold(&overrides, policy), number);
-                    overrides.remove(policy.name());
+                    overrides.here().remove(policy.name());
                     assert_eq!(threshold(&overrides, policy), 1);
                 }
             });
@@ -131,8 +131,8 @@ fn calls_in_flight_are_changed_where_they_are_declared() {
          `concurrency` alone"
     );
     let overrides = Overrides::none(Shown::default());
-    overrides.set("unknown", nine).unwrap();
-    assert!(overrides.set("unknown", Override::new().concurrency(0)).is_err());
+    overrides.here().set("unknown", nine).unwrap();
+    assert!(overrides.here().set("unknown", Override::new().concurrency(0)).is_err());
 }
 
 /// Every assignment of no override, an enforcement and a number to these places, the highest first, in these

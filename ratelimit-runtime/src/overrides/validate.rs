@@ -1,8 +1,10 @@
 //! Validation of overrides against the limits that the program has.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use super::{Fault, Layer, Override, OverrideError, layer::ALL_LIMITS};
+#[cfg(feature = "overrides")]
+use super::until;
+use super::{Fault, Layer, Override, OverrideError, entry::SCALES, layer::ALL_LIMITS};
 use crate::{
     policy::{Policy, Tier},
     registry::{self, RegisteredPolicy},
@@ -25,14 +27,38 @@ pub(super) fn against(
     caller: Option<&str>,
     what: &Override,
 ) -> Result<(), OverrideError> {
+    if !what.windows.is_empty() {
+        let is_part = |part: &Override| part.windows.is_empty();
+        if *what != what.windows.clone().into() || !what.windows.iter().all(is_part) {
+            let why = "`windows` exclude all other values, also windows of their own";
+            return Err(OverrideError::of(limit, Fault::new(why)));
+        }
+        return what.windows.iter().try_for_each(|it| against(registered, limit, caller, it));
+    }
+    let scale = what.scale_in_thousandths;
+    if let (Some(from), Some(until)) = (what.from, what.until)
+        && until <= from
+    {
+        let (from, until) = (shown(from), shown(until));
+        let why = format!("`until` is later than `from`, and {until} is not later than {from}");
+        return Err(OverrideError::of(limit, Fault::new(why)));
+    }
+    if let Some(percent) = what.enforce.filter(|percent| !(1..=100).contains(percent)) {
+        let why = format!("`enforce` must be a share of 1% to 100%, not {percent}%");
+        return Err(OverrideError::of(limit, Fault::new(why)));
+    }
     let is_of_limit = caller.is_none();
     let fault = match &what.candidate {
-        _ if is_of_limit && limit == ALL_LIMITS && !what.is_enforcement_only() => {
-            "all limits together take only `on`, `dry_run` or `off`"
+        _ if scale.is_some_and(|scale| !SCALES.contains(&scale)) => "`scale` must be 0.001 to 1000",
+        _ if what.enforce.is_some() && what.enforcement.is_some() => {
+            "`enforce` is an enforcement; give it or `enforcement`"
+        }
+        _ if is_of_limit && limit == ALL_LIMITS && !what.is_for_all_limits() => {
+            "all limits together take only `on`, `dry_run` or `off`, or `enforce`, and `scale`"
         }
         _ if is_of_limit && what.deny => "`deny` is for single callers",
-        _ if what.deny && (what.has_numbers() || what.enforcement.is_some()) => {
-            "`deny` takes nothing but `until` and `by`"
+        _ if what.deny && !(Override { deny: false, ..what.clone() }).is_empty() => {
+            "`deny` takes nothing but `from`, `until` and `by`"
         }
         _ if what.since.is_some() => "`since` is for candidates",
         Some(_) if !is_of_limit => "`candidate` is for limits",
@@ -62,11 +88,38 @@ fn fits(registered: &[RegisteredPolicy], name: &str, what: &Override) -> Result<
 
 /// Returns the fault of other periods for windows of the calendar that are checked by hand.
 pub(super) fn misfit(name: &str, what: &Override) -> Option<OverrideError> {
-    if what.period.is_none() && what.tiers.is_empty() {
-        return None;
-    }
+    let mut periods = what.parts().iter().filter(|it| it.period.is_some() || !it.tiers.is_empty());
+    // Most have none, and search no registry.
+    let first = periods.next()?;
     let policy = registry::calendar_window_by_hand(name)?;
-    what.apply(&policy).err().map(|fault| OverrideError::of(name, fault))
+    let fault = [first].into_iter().chain(periods).find_map(|part| part.apply(&policy).err())?;
+    Some(OverrideError::of(name, fault))
+}
+
+/// Returns the limits that the factor of all limits would make invalid, each once, with the rule. Those with
+/// a factor of their own are none of them.
+pub(super) fn unscalable(scale: u32, has_own_scale: impl Fn(&str) -> bool) -> Vec<OverrideError> {
+    let scale = Override { scale_in_thousandths: Some(scale), ..Override::new() };
+    let mut registered = registry::policies();
+    registered.retain(|it| !has_own_scale(it.name()) && !has_own_scale(it.declared().name()));
+    registered.dedup_by(|one, other| one.name() == other.name());
+    let fault = |limit: &RegisteredPolicy| {
+        let fault = scale.validate_registered(limit).err()?;
+        let why = format!("the `scale` of all limits does not fit: {fault}");
+        Some(OverrideError::of(limit.name(), Fault::new(why)))
+    };
+    registered.iter().filter_map(fault).collect()
+}
+
+/// Returns a time in messages.
+#[cfg(feature = "overrides")]
+fn shown(time: SystemTime) -> String {
+    until::text(time)
+}
+
+#[cfg(not(feature = "overrides"))]
+fn shown(time: SystemTime) -> String {
+    format!("{time:?}")
 }
 
 impl Override {
@@ -102,7 +155,9 @@ impl Override {
     pub(super) fn validate(&self, declared: &Policy, cost: Option<u32>) -> Result<Policy, Fault> {
         let policy = self.apply(declared)?;
         match policy.validate_with(cost) {
-            Err(invalid) if self.has_numbers() => Err(invalid.rule().into()),
+            Err(invalid) if self.has_numbers() || self.scale_in_thousandths.is_some() => {
+                Err(invalid.rule().into())
+            }
             _ => Ok(policy),
         }
     }

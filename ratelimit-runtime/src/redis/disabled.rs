@@ -15,7 +15,9 @@ use crate::{
     key::{Key, KeyRef},
     memory::Clock,
     policy::Policy,
-    request::{CallerUsage, DecidedBy, OnStoreError, Outcome, Place, Request, Settle, Standing},
+    request::{
+        CallerUsage, DecidedBy, LinePlace, OnStoreError, Outcome, Request, Settle, Standing,
+    },
     time::{Micros, Timestamp},
 };
 
@@ -59,8 +61,8 @@ without_value! {
     async fn usage(&Key, &Policy) -> Replied<CallerUsage>;
     async fn reset(&Key) -> Replied<()>;
     async fn pause_key(&Key, &Policy, Micros, Option<Timestamp>) -> Replied<bool>;
-    async fn turns(&Key, &[Place<'_>]) -> Replied<Vec<Option<Timestamp>>>;
-    async fn advance(&Key, Place<'_>) -> Replied<Option<Standing>>;
+    async fn turns(&Key, &[LinePlace<'_>]) -> Replied<Vec<Option<Timestamp>>>;
+    async fn advance(&Key, LinePlace<'_>) -> Replied<Option<Standing>>;
     async fn settle(&Key, Settle) -> Replied<()>;
     async fn flush() -> usize;
 }

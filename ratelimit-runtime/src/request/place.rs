@@ -10,7 +10,7 @@ use crate::{
 ///
 /// It leaves the line by the settle of its charge at 0 units.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct LinePlace<'a> {
     pub(crate) policy: &'a Policy,
     /// The units that the call takes.
     pub(crate) cost: u32,
@@ -32,7 +32,7 @@ pub(crate) struct Standing {
     pub(crate) has_room: bool,
 }
 
-impl Place<'_> {
+impl LinePlace<'_> {
     /// Returns the settle by which the call leaves the line.
     pub(crate) fn leave(self) -> Settle {
         let Self { policy, cost, mark, id } = self;

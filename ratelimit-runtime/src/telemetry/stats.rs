@@ -75,7 +75,7 @@ pub fn process_name() -> String {
 ///
 /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
 /// let limiter = Limiter::in_memory();
-/// limiter.overrides().set("serach", Override::new().threshold(50))?;
+/// limiter.overrides().here().set("serach", Override::new().threshold(50))?;
 /// assert_eq!(stats::override_problems(), 1);
 /// # Ok(())
 /// # }

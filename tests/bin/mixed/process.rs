@@ -304,21 +304,24 @@ impl Caller {
             };
             match act {
                 Act::Number(to) => {
-                    overrides.set(name, number(to)).expect("a valid number");
+                    // A factor is another way to the same number.
+                    let is_doubled = to == 2 * LIMITS[limit].number() && at % 2 == 0;
+                    let what = if is_doubled { Override::new().scale(2.0) } else { number(to) };
+                    overrides.here().set(name, what).expect("a valid number");
                     note(0, Note::Overrides(limit, to.into(), from));
                 }
                 Act::Slow => {
                     let slow = Override::new().period(2 * LIMITS[limit].period);
-                    overrides.set(name, slow).expect("a valid period");
+                    overrides.here().set(name, slow).expect("a valid period");
                     note(0, Note::Slows(limit, from));
                 }
                 Act::Off => {
                     let off = Override::new().enforcement(Enforcement::Off);
-                    overrides.set(name, off).expect("a valid override");
+                    overrides.here().set(name, off).expect("a valid override");
                     note(0, Note::Off(limit, from));
                 }
                 Act::Back => {
-                    overrides.remove(name);
+                    overrides.here().remove(name);
                     note(0, Note::Overrides(limit, 0, from));
                 }
                 Act::OfCaller(what, until) => {
@@ -330,11 +333,17 @@ impl Caller {
                         OfCaller::Removed => Override::new(),
                     };
                     if what == OfCaller::Removed {
-                        overrides.remove_for(name, MIXED_CALLER);
+                        overrides.here().remove((name, MIXED_CALLER));
                     } else {
                         let ends = SystemTime::UNIX_EPOCH + Duration::from_micros(until);
-                        let of_caller = if until == 0 { of_caller } else { of_caller.until(ends) };
-                        let set = overrides.set_for(name, MIXED_CALLER, of_caller);
+                        let begun = SystemTime::now() - Duration::from_millis(50);
+                        let of_caller = if until == 0 {
+                            of_caller
+                        } else {
+                            let whole = of_caller.clone().from(begun).until(ends);
+                            vec![of_caller.until(begun), whole].into()
+                        };
+                        let set = overrides.here().set((name, MIXED_CALLER), of_caller);
                         set.expect("a valid override");
                     }
                     note(0, Note::OfCaller(limit, what, until, from));

@@ -16,7 +16,7 @@ use crate::{
         schedule::{Case, Kind, Operation, Schedule, Step, cases, changes, leaving, seed},
     },
     key::KeyRef,
-    request::{Op, Outcome, Place, Request, Settle},
+    request::{LinePlace, Op, Outcome, Request, Settle},
     time::Micros,
 };
 
@@ -75,7 +75,7 @@ impl<'a> Run<'a> {
         let (operation, outcome) = self.charges[index];
         let policy = &self.policy(operation);
         let Operation { cost, id, .. } = operation;
-        let place = Place { policy, cost, mark: outcome.mark, id };
+        let place = LinePlace { policy, cost, mark: outcome.mark, id };
         let (tier, reset_after) = (policy.tier_of(outcome.tier), outcome.reset);
         let settle = Settle { to, tier, reset_after, ..place.leave() };
         let caller = Caller::from(operation.caller);
@@ -124,7 +124,7 @@ impl<'a> Run<'a> {
             Step::Confirm(index, expected) => {
                 let (operation, outcome) = self.charges[index];
                 let Operation { cost, id, .. } = operation;
-                let place = Place { policy: first, cost, mark: outcome.mark, id };
+                let place = LinePlace { policy: first, cost, mark: outcome.mark, id };
                 let caller = Caller::from(operation.caller);
                 let is_promised = self.store.is_promised(KeyRef::new(first, caller.parts()), place);
                 // The turn of a call that has passed needs no promise.
@@ -136,7 +136,7 @@ impl<'a> Run<'a> {
                 let (store, own) = (&self.store, Caller::from(caller));
                 let key = KeyRef::new(first, own.parts());
                 assert_eq!(store.pause(key, first, Micros::new(length), None), Ok(true));
-                let place = |(operation, outcome): (Operation, Outcome)| Place {
+                let place = |(operation, outcome): (Operation, Outcome)| LinePlace {
                     policy: first,
                     cost: operation.cost,
                     mark: outcome.mark,
@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
             Step::Advance(index, expected) => {
                 let (operation, outcome) = self.charges[index];
                 let Operation { cost, id, .. } = operation;
-                let place = Place { policy: first, cost, mark: outcome.mark, id };
+                let place = LinePlace { policy: first, cost, mark: outcome.mark, id };
                 let caller = Caller::from(operation.caller);
                 let standing = self.store.advance(KeyRef::new(first, caller.parts()), place);
                 if outcome.mark.at.get() > before {

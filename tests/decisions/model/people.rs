@@ -49,8 +49,8 @@ fn change(limiter: &Limiter, entries: &mut Entries, rng: &mut Rng) {
         _ => {
             entries.remove(&(name, caller));
             return match caller {
-                Some(caller) => overrides.remove_for(name, CALLERS[caller]),
-                None => overrides.remove(name),
+                Some(caller) => overrides.here().remove((name, CALLERS[caller])),
+                None => overrides.here().remove(name),
             };
         }
     };
@@ -60,8 +60,8 @@ fn change(limiter: &Limiter, entries: &mut Entries, rng: &mut Rng) {
         _ => what,
     };
     let set = match caller {
-        Some(caller) => overrides.set_for(name, CALLERS[caller], what.clone()),
-        None => overrides.set(name, what.clone()),
+        Some(caller) => overrides.here().set((name, CALLERS[caller]), what.clone()),
+        None => overrides.here().set(name, what.clone()),
     };
     set.unwrap();
     entries.insert((name, caller), what);

@@ -45,8 +45,8 @@ fn decide(state: &mut State, now: u64, request: Request<'_>) -> Outcome {
     outcome
 }
 
-fn place(policy: &Policy, cost: u32, mark: Mark) -> Place<'_> {
-    Place { policy, cost, mark, id: None }
+fn place(policy: &Policy, cost: u32, mark: Mark) -> LinePlace<'_> {
+    LinePlace { policy, cost, mark, id: None }
 }
 
 /// The events of a run beside calls.

@@ -9,7 +9,7 @@ mod tests;
 use super::{CallEntries, Log};
 use crate::{
     policy::Policy,
-    request::{Charged, Op, Outcome, Place, Request, Standing},
+    request::{Charged, LinePlace, Op, Outcome, Request, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -83,7 +83,7 @@ impl Log {
     }
 
     /// Returns the time of a place's charge, unless it is gone.
-    pub(crate) fn turn_of(&self, place: Place<'_>) -> Option<Timestamp> {
+    pub(crate) fn turn_of(&self, place: LinePlace<'_>) -> Option<Timestamp> {
         let Charged::Entry(entry) = place.mark.charged else { return None };
         self.entries()?.stamp(place, entry)
     }
@@ -96,7 +96,7 @@ impl Log {
 
     /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
     /// Returns the turn, unless the charge is gone.
-    pub(crate) fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<Standing> {
+    pub(crate) fn advance(&mut self, now: Timestamp, place: LinePlace<'_>) -> Option<Standing> {
         let Charged::Entry(entry) = place.mark.charged else { return None };
         let Self::Entries(entries) = self else { return None };
         entries.advance(now, place, entry)

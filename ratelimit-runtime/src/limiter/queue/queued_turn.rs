@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::waiter::Waiter;
 use crate::{
     policy::{Policy, Tier},
-    request::{Outcome, Place},
+    request::{LinePlace, Outcome},
     time::Timestamp,
 };
 
@@ -72,9 +72,9 @@ impl QueuedTurn {
     }
 
     /// Returns the place of the charge in its store's line.
-    pub(in crate::limiter) fn place(&self) -> Place<'_> {
+    pub(in crate::limiter) fn place(&self) -> LinePlace<'_> {
         let Claim { policy, cost, id } = &self.claim;
-        Place { policy, cost: *cost, mark: self.outcome.mark, id: *id }
+        LinePlace { policy, cost: *cost, mark: self.outcome.mark, id: *id }
     }
 
     /// Returns `true` if both have the same mark and claim. In a state without entries, calls of one instant may.

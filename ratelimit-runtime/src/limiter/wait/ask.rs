@@ -25,7 +25,7 @@ use crate::{
     overrides::Effective,
     policy::Policy,
     redis::{Content, start},
-    request::{OnStoreError, Place, Request},
+    request::{LinePlace, OnStoreError, Request},
     time::Micros,
 };
 
@@ -220,7 +220,7 @@ impl Limiter {
         let (waiter, asked) = (&turn.waiter, Instant::now());
         let effective = waiter.call.of(&self).effective();
         let policy = effective.policy();
-        let place = Place { policy, ..turn.place() };
+        let place = LinePlace { policy, ..turn.place() };
         let standing = self.inner.backend.advance(&waiter.key, place).await;
         let receive = |queue: &mut KeyQueue| {
             queue.receive_standing(&turn, policy, standing, asked);

@@ -55,25 +55,28 @@ fn every_pair_of_overrides_is_decided_in_the_order_of_the_documentation() {
     let (overrides, alice) = (handle(), Caller::from("alice"));
     let mut count = 0;
     for mine in each(10, true) {
-        overrides.remove_for("limit", &alice);
+        overrides.here().remove(("limit", &alice));
         if let Some(mine) = &mine {
-            overrides.set_for("limit", &alice, mine.clone()).unwrap();
+            overrides.here().set(("limit", &alice), mine.clone()).unwrap();
         }
         for of_all in each(20, true) {
-            overrides.remove_for("*", &alice);
+            overrides.here().remove(("*", &alice));
             if let Some(of_all) = &of_all {
-                overrides.set_for_all(&alice, of_all.clone()).unwrap();
+                overrides.here().set(("*", &alice), of_all.clone()).unwrap();
             }
             for limit in each(30, false) {
-                overrides.remove("limit");
+                overrides.here().remove("limit");
                 if let Some(limit) = &limit {
-                    overrides.set("limit", limit.clone()).unwrap();
+                    overrides.here().set("limit", limit.clone()).unwrap();
                 }
                 for (global, declared) in ENFORCEMENTS
                     .iter()
                     .flat_map(|it| [(*it, Enforcement::On), (*it, Enforcement::DryRun)])
                 {
-                    overrides.enforce(global);
+                    overrides.here().remove("*");
+                    if let Some(global) = global {
+                        overrides.here().set("*", global).unwrap();
+                    }
                     let now = overrides.effective(&POLICY, &alice, declared);
                     let is_denied = now.answer().is_some();
                     let enforcement = (!is_denied).then_some(now.enforcement);
@@ -103,7 +106,7 @@ fn denial(now: &Effective<'_>) -> Option<Duration> {
 fn an_override_ends_by_the_clock_of_the_server() {
     let (overrides, alice) = (handle(), Caller::from("alice"));
     let in_an_hour = SystemTime::now() + Duration::from_secs(3_600);
-    overrides.set_for("limit", &alice, Override::new().deny().until(in_an_hour)).unwrap();
+    overrides.here().set(("limit", &alice), Override::new().deny().until(in_an_hour)).unwrap();
     let now = || overrides.effective(&POLICY, &alice, Enforcement::On);
     let wait = denial(&now()).unwrap();
     assert!(wait <= Duration::from_secs(3_600) && wait > Duration::from_secs(3_500), "{wait:?}");
@@ -116,7 +119,7 @@ fn an_override_ends_by_the_clock_of_the_server() {
         overrides.set_server_time(in_an_hour + Duration::from_secs(1));
         assert!(now().is_declared() && overrides.list_for("limit").is_empty());
         // The program's own is dropped at the next change.
-        overrides.enforce(Some(Enforcement::On));
+        overrides.here().set("*", Enforcement::On).unwrap();
         overrides.set_server_time(SystemTime::now());
         assert!(now().is_declared() && overrides.list_for("limit").is_empty());
 
@@ -130,7 +133,10 @@ fn an_override_ends_by_the_clock_of_the_server() {
         for (time, is_open) in [(in_an_hour, false), (SystemTime::now(), true), (in_an_hour, false)]
         {
             overrides.set_server_time(time);
-            overrides.enforce(Some(if is_open { Enforcement::Off } else { Enforcement::On }));
+            overrides
+                .here()
+                .set("*", if is_open { Enforcement::Off } else { Enforcement::On })
+                .unwrap();
             assert_eq!(now().answer().is_some(), is_open);
             assert_eq!(bob().policy().tiers()[0].threshold(), if is_open { 9 } else { 1 });
         }
@@ -166,7 +172,7 @@ fn a_digest_stands_for_its_caller_under_the_same_secret_alone() {
 #[test]
 fn debug_shows_no_caller() {
     let overrides = handle();
-    overrides.set_for("limit", "alice", Override::new().deny()).unwrap();
+    overrides.here().set(("limit", "alice"), Override::new().deny()).unwrap();
     let layers = format!("{:?}", overrides.shared.layers.lock());
     let shown = format!("{layers} {:?}", overrides.list_for("limit"));
     assert!(shown.contains("callers: 1") && !shown.contains("alice"), "{shown}");
@@ -177,14 +183,17 @@ fn what_is_no_override_of_a_caller_is_refused() {
     let message = |refused: Result<(), OverrideError>| refused.unwrap_err().to_string();
     let (overrides, now) = (handle(), SystemTime::now());
     for what in [Override::new().deny(), Override::new().deny().until(now)] {
-        let refused = message(overrides.set("limit", what));
+        let refused = message(overrides.here().set("limit", what));
         assert!(refused.ends_with("`deny` is for single callers"), "{refused}");
     }
     for more in [Override::new().threshold(1), Override::new().enforcement(Enforcement::On)] {
-        let refused = message(overrides.set_for("limit", "alice", more.deny()));
-        assert!(refused.ends_with("`deny` takes nothing but `until` and `by`"), "{refused}");
+        let refused = message(overrides.here().set(("limit", "alice"), more.deny()));
+        assert!(
+            refused.ends_with("`deny` takes nothing but `from`, `until` and `by`"),
+            "{refused}"
+        );
     }
-    let refused = message(overrides.set_for("limit", "alice", Override::new().threshold(0)));
+    let refused = message(overrides.here().set(("limit", "alice"), Override::new().threshold(0)));
     assert!(refused.ends_with("`threshold` must be at least 1"), "{refused}");
     assert!(overrides.list_for("limit").is_empty());
 }

@@ -80,7 +80,7 @@ async fn report(hashes: &FleetHashes, overrides: &Overrides) -> Result<(), Unava
         if *callers {
             return Some(String::from_utf8_lossy(caller.parts()).into_owned());
         }
-        secret.is_some().then(|| overrides.text_of(caller))
+        secret.is_some().then(|| overrides.shared.identities.text(caller))
     });
     // Cannot fail: it has no maps.
     let report = serde_json::to_string(&report).unwrap_or_default();
@@ -90,7 +90,7 @@ async fn report(hashes: &FleetHashes, overrides: &Overrides) -> Result<(), Unava
 
 impl Overrides {
     /// Reads the reports of the fleet, and asks for further ones.
-    pub(crate) async fn fleet(&self) -> Result<FleetStatus, FleetError> {
+    pub(crate) async fn fleet_status(&self) -> Result<FleetStatus, FleetError> {
         let hashes = self.hashes().map_err(|_| FleetError { reason: None })?;
         let failed = |reason| FleetError { reason: Some(reason) };
         read(hashes).await.map_err(failed)

@@ -9,7 +9,7 @@ use crate::{
     key::Key,
     policy::{Policy, StateKind},
     redis::echo::Command,
-    request::{Charged, Mark, Place, Standing},
+    request::{Charged, LinePlace, Mark, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -19,7 +19,7 @@ pub(super) const LONGEST_TURN: u64 = 366 * 86_400_000_000;
 /// A charge that lies ahead.
 pub(crate) struct Turn<'a> {
     pub(crate) key: &'a Key,
-    place: Place<'a>,
+    place: LinePlace<'a>,
     /// The numbers by which the script finds it: the id of a log's entry, and the request id, the time of the
     /// charge and the log's birth; or the time of the charge, and the generation.
     numbers: (u64, String),
@@ -27,7 +27,7 @@ pub(crate) struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     /// Returns the turn of a place, if its state has turns.
-    pub(crate) fn new(key: &'a Key, place: Place<'a>) -> Option<Self> {
+    pub(crate) fn new(key: &'a Key, place: LinePlace<'a>) -> Option<Self> {
         let at = place.mark.at.get();
         let numbers = match place.mark.charged {
             Charged::Entry(entry) => {
@@ -42,7 +42,7 @@ impl<'a> Turn<'a> {
 
     /// Builds the command of an attempt to advance the charge.
     pub(crate) fn advance(&self, attempt: Attempt) -> Command {
-        let Place { policy, cost, id, .. } = self.place;
+        let LinePlace { policy, cost, id, .. } = self.place;
         let script = &SCRIPTS[policy.state() as usize];
         let mode = if id.is_some() { Mode::Named } else { Mode::Plain };
         let mut command = script.text.start(attempt, &[self.key.as_bytes()]);
@@ -87,7 +87,7 @@ pub(crate) fn pause_command(
 }
 
 /// Builds the command of an attempt to read the turns of places under one key.
-pub(crate) fn turns_command(key: &Key, places: &[Place<'_>], attempt: Attempt) -> Command {
+pub(crate) fn turns_command(key: &Key, places: &[LinePlace<'_>], attempt: Attempt) -> Command {
     let echo = next_echo();
     let script = &SCRIPTS[StateKind::SlidingWindow as usize];
     let mut command = script.text.start(attempt, &[key.as_bytes()]);
@@ -122,7 +122,8 @@ mod tests {
         let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
         let of = |charged, numbers: &[i64]| {
             let mark = Mark { at: Timestamp::new(9), charged };
-            let turn = Turn::new(&key, Place { policy: &policy, cost: 1, mark, id: None }).unwrap();
+            let turn =
+                Turn::new(&key, LinePlace { policy: &policy, cost: 1, mark, id: None }).unwrap();
             turn.decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
         };
         let decode = |numbers: &[i64]| of(Charged::Generation(7), numbers);

@@ -3,7 +3,7 @@
 use super::{CallEntries, CallEntry};
 use crate::{
     policy::Tier,
-    request::{Charged, EntryMark, Mark, Op, Place, Request, Standing},
+    request::{Charged, EntryMark, LinePlace, Mark, Op, Request, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -78,7 +78,11 @@ impl CallEntries {
     }
 
     /// Returns the stamp of a call's charge, unless it is gone or settled.
-    pub(in super::super) fn stamp(&self, place: Place<'_>, entry: EntryMark) -> Option<Timestamp> {
+    pub(in super::super) fn stamp(
+        &self,
+        place: LinePlace<'_>,
+        entry: EntryMark,
+    ) -> Option<Timestamp> {
         let at = self.position(place.mark).filter(|_| self.is_of(entry))?;
         Some(self.entries[at].stamp)
     }
@@ -88,7 +92,7 @@ impl CallEntries {
     pub(in super::super) fn advance(
         &mut self,
         now: Timestamp,
-        place: Place<'_>,
+        place: LinePlace<'_>,
         entry: EntryMark,
     ) -> Option<Standing> {
         let at = self.stamp(place, entry)?;
@@ -111,7 +115,7 @@ impl CallEntries {
     }
 
     /// Returns the time from which on the entries before this one leave its call room in all tiers.
-    fn earliest(&self, now: Timestamp, place: Place<'_>, index: usize) -> Option<Timestamp> {
+    fn earliest(&self, now: Timestamp, place: LinePlace<'_>, index: usize) -> Option<Timestamp> {
         let start = now.max(self.pause);
         let room = |tier: &Tier| {
             let most = u64::from(tier.threshold().checked_sub(place.cost)?);

@@ -18,8 +18,8 @@ fn decide(log: &mut Log, now: u64, request: Request<'_>) -> Outcome {
     outcome
 }
 
-fn place(policy: &Policy, cost: u32, mark: Mark) -> Place<'_> {
-    Place { policy, cost, mark, id: None }
+fn place(policy: &Policy, cost: u32, mark: Mark) -> LinePlace<'_> {
+    LinePlace { policy, cost, mark, id: None }
 }
 
 /// The charges of a log, with the earliest turn for the next call.

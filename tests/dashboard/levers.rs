@@ -1,0 +1,191 @@
+//! The page sets what begins later, a factor of all numbers, and a share of the callers.
+
+use std::time::{Duration, SystemTime};
+
+use harness::until;
+use ratelimit_dashboard::Access;
+use ratelimit_runtime::{Enforcement, Limiter, Override, RateLimitError, rate_limit};
+use serde_json::{Value, json};
+
+use crate::{
+    operator::Operator,
+    page::{Service, click, fill, find, is_clean, open, until_said},
+};
+
+#[rate_limit(name = "levered", period = "1h", threshold = 7, key = user, limiter = limiter)]
+#[expect(dead_code, reason = "to be in the program is enough")]
+async fn levered(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+async fn done(operator: &Operator, path: &str, body: Value) {
+    let (status, told) = operator.act(path, body).await;
+    assert_eq!(status, 200, "{told}");
+}
+
+async fn refused(operator: &Operator, path: &str, body: Value) -> String {
+    let (status, told) = operator.act(path, body).await;
+    assert_eq!(status, 422, "{told}");
+    told["error"].as_str().unwrap().to_owned()
+}
+
+fn text(time: SystemTime) -> String {
+    let what = serde_json::to_value(Override::new().until(time)).unwrap();
+    what["until"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn numbers_begin_and_end_at_their_times_and_are_shown_before() {
+    let limiter = Limiter::in_memory();
+    let operator = Operator::of(&limiter).await;
+    let now = SystemTime::now();
+    let from = text(now + Duration::from_millis(700));
+    let body = json!({ "limit": "levered", "numbers": { "threshold": 2 }, "from": from });
+    done(&operator, "numbers", body).await;
+    let told = operator.told_of("levered").await;
+    assert_eq!(told["now"]["tiers"][0]["threshold"], 7);
+    assert_eq!(told["overrides"][0]["what"], json!({ "threshold": 2, "from": from }));
+    until("the begin", async || {
+        let told = operator.told_of("levered").await;
+        (told["now"]["tiers"][0]["threshold"] == 2).then_some(())
+    })
+    .await;
+    // A begin is not given to what another has set, unless that is confirmed.
+    let later = text(now + Duration::from_secs(60));
+    let body = json!({ "limit": "levered", "enforcement": "dry_run", "from": later });
+    let why = refused(&operator, "enforcement", body.clone()).await;
+    assert_eq!(why, "the times are those of the whole override, also of threshold 2; confirm it");
+    let mut confirmed = body;
+    confirmed["ends_whole"] = true.into();
+    let (_, told) = operator.act("enforcement", confirmed).await;
+    assert_eq!(told["done"], "in effect in this process; threshold 2 has the same times");
+    let early =
+        json!({ "limit": "levered", "numbers": {}, "until": text(now), "ends_whole": true });
+    let why = refused(&operator, "numbers", early).await;
+    assert!(why.contains("`until` is later than `from`"), "{why}");
+    let mut body = json!({ "limit": "levered", "enforcement": "dry_run", "from": "never" });
+    body["ends_whole"] = true.into();
+    done(&operator, "enforcement", body).await;
+    assert_eq!(operator.told_of("levered").await["enforcement"], "dry_run");
+}
+
+#[tokio::test]
+async fn a_factor_of_all_limits_is_shown_and_one_limit_has_its_own() {
+    let limiter = Limiter::in_memory();
+    let operator = Operator::of(&limiter).await;
+    let threshold = async || {
+        let told = operator.told_of("levered").await;
+        let of = |view: &Value| view["tiers"][0]["threshold"].as_u64().unwrap();
+        (of(&told["unscaled"]), of(&told["now"]))
+    };
+    done(&operator, "all", json!({ "enforcement": "dry_run" })).await;
+    done(&operator, "scale", json!({ "limit": "*", "scale": 0.5 })).await;
+    assert_eq!(threshold().await, (7, 4));
+    let view = operator.events().await.next("limits").await;
+    let what = json!({ "enforcement": "dry_run", "scale": 0.5 });
+    assert_eq!(view["of_all"][0]["what"], what);
+    done(&operator, "scale", json!({ "limit": "levered", "scale": 2 })).await;
+    assert_eq!(threshold().await, (7, 14));
+    done(&operator, "scale", json!({ "limit": "levered", "scale": null })).await;
+    done(&operator, "scale", json!({ "limit": "*", "scale": null })).await;
+    assert_eq!(threshold().await, (7, 7));
+    assert_eq!(limiter.overrides().enforcement().unwrap().0, Enforcement::DryRun);
+    for scale in [json!(0), json!(1e6), json!("half")] {
+        let why = refused(&operator, "scale", json!({ "limit": "*", "scale": scale })).await;
+        let named = scale.as_f64().is_none_or(|scale| why.contains(&format!("not {scale}")));
+        assert!(named && (why.contains("`scale` must be") || why.contains("half")), "{why}");
+    }
+    done(&operator, "scale", json!({ "limit": "*", "scale": 1_000 })).await;
+    let told = operator.told_of("levered").await;
+    assert_eq!(
+        (&told["fault"], &told["now"]["tiers"][0]["threshold"]),
+        (&json!(null), &json!(7_000))
+    );
+}
+
+#[tokio::test]
+async fn a_limit_is_turned_on_step_by_step() {
+    let limiter = Limiter::in_memory();
+    let operator = Operator::of(&limiter).await;
+    for share in ["1%", "25%", "100%"] {
+        let body = json!({ "limit": "levered", "enforcement": null, "enforce": share });
+        done(&operator, "enforcement", body).await;
+        let told = operator.told_of("levered").await;
+        assert_eq!(told["overrides"][0]["what"], json!({ "enforce": share }));
+        assert_eq!(told["enforcement"], "dry_run");
+    }
+    done(&operator, "enforcement", json!({ "limit": "levered", "enforcement": "on" })).await;
+    assert_eq!(limiter.overrides().get("levered").unwrap().enforce, None);
+    for share in ["0%", "101%"] {
+        let why = refused(&operator, "all", json!({ "enforcement": null, "enforce": share })).await;
+        assert!(why.contains(&format!("not \"{share}\"")), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn several_windows_are_shown_removed_and_undone_as_a_whole() {
+    let limiter = Limiter::in_memory();
+    let operator = Operator::of(&limiter).await;
+    let later = SystemTime::now() + Duration::from_secs(3_600);
+    let plan: Override =
+        vec![Override::new().threshold(3), Override::new().threshold(4).from(later)].into();
+    limiter.overrides().by("ann").here().set("levered", plan).unwrap();
+    let written = limiter.overrides().by("act").here().get("levered");
+    let told = operator.told_of("levered").await;
+    assert_eq!(told["overrides"][0]["what"], json!(written));
+    let body = json!({ "limit": "levered", "enforcement": "off" });
+    let why = refused(&operator, "enforcement", body).await;
+    assert!(why.starts_with("this override has several times; remove it first"), "{why}");
+    assert_eq!(limiter.overrides().by("act").here().get("levered"), written);
+    done(&operator, "override", json!({ "limit": "levered" })).await;
+    assert_eq!(limiter.overrides().get("levered"), None);
+    let view = operator.events().await.next("limits").await;
+    done(&operator, "undo", json!({ "number": view["changes"][0]["number"] })).await;
+    assert_eq!(limiter.overrides().get("levered").unwrap().threshold, Some(3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_finds_the_three_levers_on_the_page() {
+    let service = Service::of(Limiter::in_memory(), || Access::Act.named("alice")).await;
+    let overrides = service.limiter.overrides();
+    let browser = open(&service).await;
+    click(&browser, "[data-limit=hello] .row").await;
+    // A tenth of the callers, and more of them.
+    click(&browser, "[data-share='5%']").await;
+    until_said(&browser, ".more .facts", "enforced for 5 % of the callers (alice)").await;
+    click(&browser, "[data-share='25%']").await;
+    until_said(&browser, "#change-rows li", "enforced for 25 % of the callers").await;
+    browser.until("document.querySelector('[data-share=\\'25%\\']').ariaPressed === 'true'").await;
+    click(&browser, "[data-take-back]").await;
+    until_said(&browser, "[data-limit=hello] .row .chip", "enforced").await;
+
+    // From a time on.
+    find(&browser, ".more [name=begins] option[value=at]").await.click().await.unwrap();
+    click(&browser, "[data-enforce=dry_run]").await;
+    until_said(&browser, ".card .answer.bad", "Choose a time to come: override begins.").await;
+    let local = "new Date(Date.now() + 3.6e6 - new Date().getTimezoneOffset() * 6e4)";
+    let time = format!("{local}.toISOString().slice(0, 16)");
+    browser.value(&format!("document.querySelector('.more [name=from]').value = {time}")).await;
+    click(&browser, "[data-enforce=dry_run]").await;
+    until_said(&browser, ".more .facts", "dry run, from ").await;
+    until_said(&browser, "[data-limit=hello] .row .chip", "enforced").await;
+    assert!(overrides.by_source("hello")[0].1.from.unwrap() > SystemTime::now());
+    click(&browser, "[data-take-back]").await;
+
+    // All limits, and one of them by itself.
+    click(&browser, "#kill").await;
+    fill(&browser, "#dialog [name=scale]", "half").await;
+    click(&browser, "#dialog [data-scale]").await;
+    until_said(&browser, "#dialog-answer", "half").await;
+    fill(&browser, "#dialog [name=scale]", "0.5").await;
+    click(&browser, "#dialog [data-scale]").await;
+    until_said(&browser, "#all", "all limits: scale 0.5 (alice)").await;
+    until_said(&browser, ".more .facts", "holds now1 per 1m").await;
+    find(&browser, ".more [name=begins] option[value='']").await.click().await.unwrap();
+    fill(&browser, ".more [name=scale]", "2").await;
+    click(&browser, ".more [data-scale]").await;
+    until_said(&browser, ".more .facts", "holds now4 per 1m").await;
+    let errors: Vec<Value> = browser.log("browser").await;
+    assert!(errors.iter().all(|it| it["message"].as_str().unwrap().contains("422")), "{errors:?}");
+    is_clean(&browser, &service).await;
+}
