@@ -72,12 +72,12 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["98ac0dc4d67aa4aa4586bdb35afb2472d8fc4efe", "4caee6c6873f74e7814f88ea47410b6535f79bd3"],
+        ["3ee7bb384938a86150b27b9820606f7c2b831972", "f4660928a9df116d2d330e05a13a0db5d59fa0fd"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["66443a16a995bf513147fa395a316485edde7a7a", "3c378cac9603ccf19b16ce587c011cb4f4a8c4f7"],
+        ["73c215de224af7657d709af433c7707671a9a143", "a6ce3a18bf145e12f0515b03cd2449ec06fda893"],
         push_ticking_window,
     ),
     Script::new(
