@@ -170,7 +170,7 @@ fn of_callers() -> Result<usize, Box<dyn std::error::Error>> {
         .map(|limiter| {
             let state: Box<dyn Fn() -> f64> = Box::new(move || {
                 turn(&|user| {
-                    drop(black_box(now(limiter.check(&CHECKED, &caller!("tenant", user)))))
+                    drop(black_box(now(limiter.check(&CHECKED, &caller!("tenant", user)))));
                 })
             });
             state

@@ -175,7 +175,11 @@ impl MixedRound {
         let mut calls = BTreeMap::<u64, Vec<NoteLine>>::new();
         let mut numbers: Vec<_> =
             (0..LIMITS.len()).map(|limit| Layers::new(process, limit)).collect();
+        let mut is_slow = [false; LIMITS.len()];
         for line in &notes.lines {
+            if let Note::Overrides(limit, ..) | Note::Off(limit, _) = line.note {
+                is_slow[limit] = false;
+            }
             match line.note {
                 Note::Gap(runtime, from) => {
                     self.gaps.push(Gap { process: Some(process), runtime, span: (from, line.at) });
@@ -186,6 +190,7 @@ impl MixedRound {
                         .set(Some(if number == 0 { declared } else { number }), (from, line.at));
                 }
                 Note::Slows(limit, from) => {
+                    is_slow[limit] = true;
                     let declared = LIMITS[limit].number().into();
                     numbers[limit].set(Some(declared), (from, line.at));
                     self.slowed.push((limit, (from, line.at)));
@@ -197,6 +202,11 @@ impl MixedRound {
                     let of_redis = (3 * self.late_redis(recent)).min(micros(MIXED_DEADLINE));
                     let late = SLACK + 3 * notes.late(recent) + of_redis;
                     numbers[limit].set_for_caller(what, until, late, (from, line.at));
+                    // Before a doubled period come the numbers of the caller, and after them it is in force again.
+                    if is_slow[limit] {
+                        self.slowed
+                            .extend([(from, line.at), (until, until + late)].map(|at| (limit, at)));
+                    }
                 }
                 Note::Reset(limit, from) => self.resets.push((limit, (from, line.at))),
                 Note::Pauses(limit, length, asked) => {

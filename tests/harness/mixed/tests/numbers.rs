@@ -87,3 +87,17 @@ fn numbers_of_the_caller_are_in_force_before_those_of_the_limit_until_they_end()
     let ended = of_caller(OfCaller::Number(400), SECOND, 10);
     calls(ended, 4 * SECOND).breaks("window");
 }
+
+#[test]
+fn a_doubled_period_is_in_force_again_after_numbers_of_the_caller() {
+    let late = |slow: bool| {
+        let story =
+            if slow { Story::new().note(0, 0, 20, Note::Slows(FIXED, 10)) } else { Story::new() };
+        let number = |what, at| Note::OfCaller(FIXED, what, 0, at);
+        let story = story.note(0, 0, 40, number(OfCaller::Number(40), 30));
+        let story = story.note(0, 0, 120 * MS, number(OfCaller::Removed, 110 * MS));
+        story.call(waited(FIXED, 50 * MS, 300 * MS, 600 * MS), &[])
+    };
+    late(true).is_sound();
+    late(false).breaks("promise");
+}
