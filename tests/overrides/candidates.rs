@@ -322,6 +322,18 @@ async fn a_published_candidate_is_tried_and_applied_in_the_whole_fleet() {
     assert!(greet(&second, "alice").await.is_err());
 }
 
+#[tokio::test]
+async fn a_candidate_of_a_window_has_its_start_on_redis() {
+    let server = RedisServer::start();
+    let limiter = Limiter::connect(&server.url()).await.unwrap();
+    let fleet = limiter.overrides().fleet();
+    let windows = vec![Override::new().threshold(3), Override::new().candidate(threshold(2))];
+    fleet.set("tried", windows).await.unwrap();
+    let written = fleet.get("tried").await.unwrap().unwrap();
+    let tried = written.windows[1].candidate.as_ref().unwrap();
+    assert!(tried.since.unwrap() <= SystemTime::now());
+}
+
 #[test]
 fn a_candidate_is_part_of_the_text_of_an_override() {
     let since = SystemTime::UNIX_EPOCH + Duration::from_micros(1_795_802_400_000_250);

@@ -187,3 +187,21 @@ fn enforcement_and_numbers_are_each_those_of_the_highest_place_that_has_one() {
     assert_precedence(&Policy::fixed_window("api", MINUTE, 1), &of_one, &of_two);
     assert_precedence(&plan, &of_plans, &of_two[..1]);
 }
+
+#[cfg(feature = "overrides")]
+#[test]
+fn an_override_begins_by_the_clock_of_redis_and_begins_again_after_that_was_set_back() {
+    let (overrides, now) = (Overrides::none(Shown::default()), std::time::SystemTime::now());
+    let (policy, from) = (Policy::fixed_window("clocked", MINUTE, 1), now + 60 * MINUTE);
+    let plan = [Override::new().threshold(5), Override::new().threshold(9).from(from)];
+    for place in [Place::from("clocked"), Place::caller("clocked", "alice")] {
+        overrides.here().set(place, plan.clone()).unwrap();
+        for (time, expected) in [(now, 5), (from, 9), (now, 5), (from + 60 * MINUTE, 9), (now, 5)] {
+            overrides.set_server_time(time);
+            for caller in ["alice", "bob"] {
+                let now = overrides.effective(&policy, &Caller::from(caller), Enforcement::On);
+                assert_eq!(now.policy().tiers()[0].threshold(), expected, "{caller} {time:?}");
+            }
+        }
+    }
+}

@@ -69,6 +69,7 @@ fn an_unreadable_document_is_an_error_with_its_place() {
         ("[limits]\nreply = 5", ["line 2", "a table such as { threshold = 10 }"]),
         ("[limits]\nreply = \"dry-run\"", ["line 2", "unknown variant `dry-run`"]),
         ("limit = 1", ["line 1", "unknown field `limit`"]),
+        ("enforcement = \"off\"\n[limits]\n\"*\" = \"on\"", ["limit `*`", "give one"]),
         ("[limits.reply", ["line 1", "TOML parse error"]),
         (
             "{\n\"limits\": {\"reply\": {\"threshold\": 5000000000}}}",

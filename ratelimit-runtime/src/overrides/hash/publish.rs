@@ -57,7 +57,7 @@ impl FleetOverrides<'_> {
         let (limit, caller) = self.0.written(place.into());
         let caller = caller.as_deref();
         let mut what = self.0.validated(&limit, caller, what.into())?;
-        if what.candidate.is_some() {
+        if what.parts().iter().any(|part| part.candidate.is_some()) {
             what = self.0.started(what, self.read(&limit, caller).await?.as_ref());
         }
         self.write(&limit, caller, Some(what)).await
