@@ -139,23 +139,28 @@ async fn bytes_are_bounded_and_shared_as_keys_are() {
     const BULK: Policy = Policy::sliding_window("bulk", HOUR, 10_000);
     let limiter = Limiter::builder().max_bytes(4 << 20).in_memory();
     limiter.check(&API, "known").await.unwrap();
-    let small = limiter.check(&BULK, "small").cost(3).await.unwrap();
-    assert_eq!(small.remaining(), 9_997);
+    for _ in 0..3 {
+        limiter.check(&BULK, "small").await.unwrap();
+    }
     let mut units = 0;
     for caller in 0..200 {
-        for _ in 0..10 {
-            match limiter.check(&BULK, caller).cost(1_000).await {
-                Ok(_) => units += 1_000,
-                refused => full(refused),
+        for _ in 0..10_000 {
+            match limiter.check(&BULK, caller).await {
+                Ok(_) => units += 1,
+                refused => {
+                    full(refused);
+                    break;
+                }
             }
         }
     }
     // Three quarters, of 8 bytes each.
-    assert!((370_000..=393_216).contains(&units), "{units}");
+    assert!((360_000..=393_216).contains(&units), "{units}");
     // A call for which nothing has to grow is decided.
     exceeded(limiter.check(&BULK, 0).await);
-    // A window that has to grow needs room as a new key does.
-    full(limiter.check(&BULK, "small").cost(1_000).await);
+    // A window that has to grow needs room as a new key does, also if its units become entries.
+    full(limiter.check(&BULK, "small").await);
+    full(limiter.check(&BULK, "small").cost(2).await);
     assert_eq!(limiter.peek(&BULK, "small").cost(0).await.unwrap().remaining(), 9_997);
     limiter.reset(&BULK, 0).await.unwrap();
     assert_eq!(limiter.check(&BULK, "small").cost(1_000).await.unwrap().remaining(), 8_997);

@@ -169,17 +169,16 @@ async fn a_call_is_settled_under_a_changed_policy() {
 }
 
 #[tokio::test]
-async fn a_log_of_units_is_not_settled_above_the_cost() {
+async fn a_call_by_hand_is_settled_above_its_cost_once() {
     on_each_store(async |limiter| {
         let decision = take(limiter, &LOG, 2).await;
-        let error = limiter.settle(&decision, 3).await.unwrap_err();
-        assert!(matches!(error, RateLimitError::InvalidPolicy(_)), "{error}");
-        assert!(error.to_string().contains("``"), "{error}");
-        decision.settle(4);
-        assert_eq!(left(limiter, &LOG).await, 8);
-        // That was no settle.
-        limiter.settle(&decision, 1).await.unwrap();
-        assert_eq!(left(limiter, &LOG).await, 9);
+        let single = take(limiter, &LOG, 1).await;
+        for (decision, to, expected) in [(&decision, 3, 6), (&single, 4, 3)] {
+            for again in [to, to + 1, 0] {
+                limiter.settle(decision, again).await.unwrap();
+                assert_eq!(left(limiter, &LOG).await, expected);
+            }
+        }
     })
     .await;
 }

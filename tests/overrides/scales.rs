@@ -120,7 +120,7 @@ async fn calls_count_under_the_factor_and_a_limit_of_another_place_is_not_slowed
 
 #[tokio::test]
 async fn a_limit_that_cannot_be_scaled_stays_and_is_a_problem() {
-    const VAST: Policy = Policy::sliding_window("vast", MINUTE, 60_000);
+    const VAST: Policy = Policy::sliding_window("vast", MINUTE, 600_000_000);
     let limiter = Limiter::in_memory();
     let here = limiter.overrides().here();
     let problems = || {
@@ -128,7 +128,7 @@ async fn a_limit_that_cannot_be_scaled_stays_and_is_a_problem() {
         problems.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     here.set(Place::all(), Override::new().scale(2.0)).unwrap();
-    assert_eq!(policy(&limiter, &VAST, "anyone").await, 60_000);
+    assert_eq!(policy(&limiter, &VAST, "anyone").await, 600_000_000);
     let start = "rejected: invalid override of rate limit `vast`: the `scale` of all limits does \
                  not fit: `threshold`";
     assert!(problems()[0].starts_with(start), "{:?}", problems());

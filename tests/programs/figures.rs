@@ -95,9 +95,6 @@ const SENTENCES: [Sentence; 22] = [
         let all = it.0.iter().filter(|(name, _)| ours(name)).map(|(_, nanos)| *nanos);
         range(all)
     }),
-    ("choosing", "| a call of one unit on Redis | 1 | [{} times]", |it| {
-        vec![number(it.to_one_log("sliding_window with costs"), 2)]
-    }),
     (
         "comparison",
         "governor is faster: {} ns against {} ns of a check by hand. With a key by `format!` it \

@@ -65,7 +65,7 @@ async fn a_usage_of_all_tiers_and_of_the_calls_in_flight_is_one_command() {
     let server = RedisServer::start();
     let limiter = patient(&server.url()).await;
     let window = Policy::sliding_window("usage", MINUTE, 5).tier(60 * MINUTE, 9);
-    for policy in [window, window, Policy::token_bucket("usage", MINUTE, 5)] {
+    for policy in [window, Policy::token_bucket("usage", MINUTE, 5)] {
         let policy = policy.concurrency(3);
         let call = limiter.check(&policy, "alice").await.unwrap();
         limiter.usage(&policy, "bob").await.unwrap();

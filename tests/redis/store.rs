@@ -96,7 +96,7 @@ async fn units_that_a_clock_wrote_into_the_future_are_units_of_now() {
     let (seconds, _): (u64, u64) = server.command("TIME");
     let ahead = (seconds + 3_600) * 1_000_000;
     for member in 0..3 {
-        let () = server.command(&format!("ZADD {KEY} {ahead} {member}"));
+        let () = server.command(&format!("ZADD {KEY} {ahead} {}00000001", 4 + 4 * member));
     }
     let Err(RateLimitError::Exceeded(refused)) = limiter.check(&POLICY, "alice").await else {
         panic!("the units count");

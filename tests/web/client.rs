@@ -142,7 +142,6 @@ async fn late_and_unknown_answers_are_not_heeded() {
 async fn a_limit_that_cannot_be_paused_cannot_heed() {
     let limiter = Limiter::in_memory();
     for policy in [
-        Policy::sliding_window("pace", SECOND, 10),
         PACE.count_rejected(),
         PACE.block(&[SECOND]),
         PACE.lease(SECOND / 50),

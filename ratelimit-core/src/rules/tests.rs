@@ -241,7 +241,7 @@ fn refused_calls_that_are_counted_keep_a_longer_tier_alive() {
 
 #[test]
 fn every_fault_is_found_in_its_place() {
-    let found = found(Algorithm::SlidingWindow, &[(0, 0), (400 * 24 * 3600, 100_001)]);
+    let found = found(Algorithm::SlidingWindow, &[(0, 0), (400 * 24 * 3600, 1_000_000_001)]);
     let places: Vec<_> = found.iter().map(|(place, _)| *place).collect();
     assert_eq!(
         places,

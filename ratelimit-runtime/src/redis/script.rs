@@ -72,7 +72,7 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["3ee7bb384938a86150b27b9820606f7c2b831972", "f4660928a9df116d2d330e05a13a0db5d59fa0fd"],
+        ["572a7fce5b8695be04ecb9ae47c01f47fab3411e", "a7f5f465e7a1b4e9dc4aaa0df4338f545b9a4abe"],
         push_window,
     ),
     Script::new(
@@ -322,13 +322,15 @@ impl<'a> ScriptCall<'a> {
         if let Some((numbers, birth)) = reply.split_first_chunk() {
             return Some((*numbers, birth));
         }
+        // A time of 0 is that of a refusal by a gate.
+        const NO_GATE: i64 = 1;
         let policy = self.request.policy;
         let longest = policy.longest_period().get().cast_signed();
         let numbers = match *reply {
             [1, remaining, wait, at] => [1, 0, remaining, wait, longest, 0, at],
             [1, remaining, wait, at, tier] => [1, tier, remaining, wait, longest, 0, at],
-            [0, wait, reset] => [0, 0, 0, wait, reset, wait, 0],
-            [0, wait, reset, tier] => [0, tier, 0, wait, reset, wait, 0],
+            [0, wait, reset] => [0, 0, 0, wait, reset, wait, NO_GATE],
+            [0, wait, reset, tier] => [0, tier, 0, wait, reset, wait, NO_GATE],
             _ => return None,
         };
         (policy.state() == StateKind::SlidingWindow).then_some((numbers, &[][..]))

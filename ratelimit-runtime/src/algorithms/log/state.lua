@@ -93,7 +93,11 @@ local function open(log, ARGV, now)
     end
   end
   state.headers = #header / 2
-  state.card = state.birth and op ~= SETTLE and call('ZCARD', log) or 0
+  state.card = op ~= SETTLE and call('ZCARD', log) or 0
+  if not state.birth and state.card > 0 then
+    -- Members without a header count as single units.
+    state.birth, state.capacity = now, 0
+  end
 
   for i = 7, op == SETTLE and 0 or #ARGV, 2 do
     local period, length = ARGV[i], tonumber(ARGV[i])
@@ -209,6 +213,9 @@ local function keep_units(state)
     largest = math.max(largest, math.min(tier.threshold, MOST_SINGLE))
   end
   local score = string.format('-%.0f', keep * CAPACITIES + largest)
+  if state.capacity == 0 then
+    call('ZREMRANGEBYSCORE', state.log, '-inf', '(0')
+  end
   state.keep, state.capacity = keep * 1000, largest
   if call('ZADD', state.log, 'CH', score, '@') > 0 then
     expire(state, state.now)

@@ -14,7 +14,7 @@ async fn negative() -> Done {
     Ok(())
 }
 
-#[rate_limit(period = 40_000_000, threshold = 100_001)]
+#[rate_limit(period = 40_000_000, threshold = 1_000_000_001)]
 async fn too_large() -> Done {
     Ok(())
 }
