@@ -22,7 +22,7 @@ const BENCHES: &str = "../../../benches/README";
 /// The README, from the folder of the guide.
 const README: &str = "../../../README";
 
-const SENTENCES: [Sentence; 22] = [
+const SENTENCES: [Sentence; 21] = [
     (README, "An annotated call takes {} ns in memory", |it| {
         vec![number(it.of("token_bucket, 1 callers, 1 threads: ns of a call"), 2)]
     }),

@@ -336,7 +336,8 @@ impl Caller {
                         overrides.here().remove((name, MIXED_CALLER));
                     } else {
                         let ends = SystemTime::UNIX_EPOCH + Duration::from_micros(until);
-                        let begun = SystemTime::now() - Duration::from_millis(50);
+                        // A process that stood still may set it when it has ended.
+                        let begun = SystemTime::now().min(ends) - Duration::from_millis(50);
                         let of_caller = if until == 0 {
                             of_caller
                         } else {
