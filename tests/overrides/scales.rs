@@ -13,7 +13,7 @@ use crate::sources::Follower;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A limit whose double is too large.
-#[rate_limit(name = "vast", period = "1m", threshold = 60_000)]
+#[rate_limit(name = "vast", period = "1m", threshold = 600_000_000)]
 #[expect(dead_code, reason = "to be in the program is enough")]
 async fn vast() -> Result<(), RateLimitError> {
     Ok(())

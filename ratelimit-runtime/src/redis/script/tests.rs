@@ -50,8 +50,8 @@ fn a_short_reply_of_a_log_is_completed() {
     for (short, full) in [
         (&[1, 2, 30, 7][..], [1, 0, 2, 30, day, 0, 7]),
         (&[1, 2, 30, 7, 1], [1, 1, 2, 30, day, 0, 7]),
-        (&[0, 30, 40], [0, 0, 0, 30, 40, 30, 0]),
-        (&[0, 30, 40, 1], [0, 1, 0, 30, 40, 30, 0]),
+        (&[0, 30, 40], [0, 0, 0, 30, 40, 30, 1]),
+        (&[0, 30, 40, 1], [0, 1, 0, 30, 40, 30, 1]),
     ] {
         assert_eq!(of(&log, short).unwrap(), of(&log, &full).unwrap());
         assert_eq!(of(&window, short), Err(UnavailableReason::StoreError));
