@@ -2,7 +2,7 @@
 -- an expiry, and a reply as detailed as ours. The shipped scripts are measured against it.
 --
 -- KEYS[1]        the log
--- ARGV           as of sliding_window.lua, for one tier and a cost of 1
+-- ARGV           as of log.lua, for one tier and a cost of 1
 -- Returns        {admitted, tier, remaining, wait, reset}
 
 local log, id, period, threshold = KEYS[1], ARGV[4], tonumber(ARGV[7]), tonumber(ARGV[8])

@@ -20,7 +20,6 @@ type Called = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 const SHARED: Policy = Policy::token_bucket("shared", DAY, 10_000_000);
-const MILLI: Duration = Duration::from_millis(1);
 const TOGETHER: [Policy; 2] = [
     Policy::token_bucket("first", DAY, 10_000_000),
     Policy::token_bucket("second", DAY, 10_000_000),
@@ -57,7 +56,7 @@ macro_rules! case {
 }
 
 /// All cases, each after the one that it is measured against.
-pub const CASES: [Case; 19] = [
+pub const CASES: [Case; 18] = [
     case!(bucket, "token_bucket, limiter", "token_bucket, limiter", 1),
     case!(decision, "decision", "token_bucket, limiter", 1),
     case!(soft, "soft", "token_bucket, limiter", 1),

@@ -175,8 +175,6 @@ impl Decision {
     /// The guide has [what becomes of it](crate::guide::failures). It does nothing if the call is not
     /// [counted](Self::is_counted), or once all clones of the limiter are dropped.
     ///
-    /// A sliding window of single units cannot be settled above the cost. That is logged at `error`.
-    ///
     /// ```
     /// use std::time::Duration;
     /// use ratelimit_runtime::{Limiter, Policy};

@@ -309,12 +309,10 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// - [`RateLimitError::Unavailable`] if the store cannot settle within the deadline. The settle
-    ///   can then be repeated, as after its future was dropped. It is applied once, at the number of
-    ///   units of the first attempt. Within a minute, and the longest period, of that attempt, a
-    ///   repetition never settles twice.
-    /// - [`RateLimitError::InvalidPolicy`] if `actual` is above the cost in a sliding window of single
-    ///   units.
+    /// [`RateLimitError::Unavailable`] if the store cannot settle within the deadline. The settle
+    /// can then be repeated, as after its future was dropped. It is applied once, at the number of
+    /// units of the first attempt. Within a minute, and the longest period, of that attempt, a
+    /// repetition never settles twice.
     pub async fn settle(&self, decision: &Decision, actual: u32) -> Result<(), RateLimitError> {
         let settled = self.inner.backend.settle(decision, actual, false).await;
         self.inner.hurry_after(decision, actual);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use harness::{RedisServer, on_each_store};
-use ratelimit_runtime::{Algorithm, Limiter, Override, Policy};
+use ratelimit_runtime::{Limiter, Override, Policy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -111,10 +111,7 @@ async fn an_id_that_was_charged_again_is_not_refunded_by_the_first_charge() {
 async fn a_removed_override_leaves_the_history_complete() {
     on_each_store(async |limiter| {
         for make in ALGORITHMS {
-            let made = make("eased", HOUR, 20);
-            // The log of single units has no line.
-            let is_log = made.algorithm() == Algorithm::SlidingWindow;
-            let policy = if is_log { made } else { made };
+            let policy = make("eased", HOUR, 20);
             let brief = Override::new().threshold(2).period(Duration::from_millis(40));
             limiter.overrides().here().set("eased", brief).unwrap();
             for _ in 0..16 {

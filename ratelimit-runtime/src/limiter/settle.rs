@@ -5,7 +5,6 @@ use crate::{
     decision::{Decision, SettleGuard, Settler},
     error::{RateLimitError, Unavailable},
     key::KeyRef,
-    policy::InvalidPolicy,
     redis::Content,
     request::Settle,
 };
@@ -18,7 +17,7 @@ impl Backend {
         to: u32,
         lifts_block: bool,
     ) -> Result<(), RateLimitError> {
-        let claimed = self.claim(decision, to, lifts_block)?;
+        let claimed = self.claim(decision, to, lifts_block);
         let Some((key, settle, mut guard)) = claimed else { return Ok(()) };
         if settle.from != settle.to
             && let Some((redis, key)) = self.settle_here(key, settle, decision.decided_by())
@@ -31,43 +30,39 @@ impl Backend {
     }
 
     /// Settles a call at `to` units, without waiting for Redis.
-    fn post(&self, decision: &Decision, to: u32, lifts_block: bool) -> Result<(), InvalidPolicy> {
-        let claimed = self.claim(decision, to, lifts_block)?;
-        let Some((key, settle, mut guard)) = claimed else { return Ok(()) };
+    fn post(&self, decision: &Decision, to: u32, lifts_block: bool) {
+        let claimed = self.claim(decision, to, lifts_block);
+        let Some((key, settle, mut guard)) = claimed else { return };
         guard.release = false;
         if settle.from != settle.to
             && let Some((redis, key)) = self.settle_here(key, settle, decision.decided_by())
         {
             redis.post(key, Content::Settle(settle));
         }
-        Ok(())
     }
 
     /// Claims the settle of a call at `to` units, unless it has no charge, is settled already, or another task is
-    /// about to settle it. A log of single units takes no more of them later.
+    /// about to settle it.
     #[inline]
     fn claim<'d>(
         &self,
         decision: &'d Decision,
         to: u32,
         lifts_block: bool,
-    ) -> Result<Option<(KeyRef<'d>, Settle, SettleGuard<'d>)>, InvalidPolicy> {
-        let Some((key, receipt)) = decision.charge() else { return Ok(None) };
-        let guard = receipt.claim(to, self.redis().is_some());
-        Ok(guard.map(|guard| {
-            decision.settle_others(guard.to);
-            (key, Settle { lifts_block, ..decision.change(receipt, &guard) }, guard)
-        }))
+    ) -> Option<(KeyRef<'d>, Settle, SettleGuard<'d>)> {
+        let (key, receipt) = decision.charge()?;
+        let guard = receipt.claim(to, self.redis().is_some())?;
+        decision.settle_others(guard.to);
+        Some((key, Settle { lifts_block, ..decision.change(receipt, &guard) }, guard))
     }
 }
 
 impl Settler for Inner {
     fn settle(&self, decision: &Decision, to: u32, lifts_block: bool) {
-        match self.backend.post(decision, to, lifts_block) {
-            // On Redis the calls that wait come nearer once the settle has arrived there.
-            Ok(()) if self.backend.memory().is_some() => self.hurry_after(decision, to),
-            Ok(()) => {}
-            Err(error) => self.notices.invalid_policy(&error),
+        self.backend.post(decision, to, lifts_block);
+        // On Redis the calls that wait come nearer once the settle has arrived there.
+        if self.backend.memory().is_some() {
+            self.hurry_after(decision, to);
         }
     }
 }

@@ -147,6 +147,9 @@ enum Mode {
     Joined = 5,
 }
 
+/// The time of a refusal that no gate has made: those have 0.
+const NO_GATE: i64 = 1;
+
 /// One attempt at sending a call.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Attempt {
@@ -322,8 +325,6 @@ impl<'a> ScriptCall<'a> {
         if let Some((numbers, birth)) = reply.split_first_chunk() {
             return Some((*numbers, birth));
         }
-        // A time of 0 is that of a refusal by a gate.
-        const NO_GATE: i64 = 1;
         let policy = self.request.policy;
         let longest = policy.longest_period().get().cast_signed();
         let numbers = match *reply {

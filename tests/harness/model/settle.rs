@@ -68,7 +68,7 @@ impl Model {
             // In memory the first units are those of a call.
             let single = units.min(charge.tier.capacity) == 1 && charge.tier.threshold <= MOST;
             if by == By::Number && single {
-                (log.units, log.period) = (charge.tier.threshold.into(), charge.tier.period);
+                (log.capacity, log.period) = (charge.tier.threshold.into(), charge.tier.period);
                 log.record(Charge { number: u64::MAX, at: now, ..charge }, by);
                 if units == 1 {
                     return true;

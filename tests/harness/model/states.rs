@@ -51,13 +51,13 @@ impl State {
     pub(super) fn see(&mut self, rules: &Rules, arrival: u64, now: u64) -> bool {
         match self {
             Self::Units(log) => {
-                let before = (log.units, log.period);
+                let before = (log.capacity, log.period);
                 for tier in rules.tiers.iter().chain(&rules.written) {
-                    log.units = log.units.max(tier.threshold.min(MOST).into());
+                    log.capacity = log.capacity.max(tier.threshold.min(MOST).into());
                     log.period = log.period.max(tier.period.div_ceil(log.tick) * log.tick);
                 }
                 // A step of the clock back is mended only if it matters.
-                !log.charges.is_empty() && before != (log.units, log.period)
+                !log.charges.is_empty() && before != (log.capacity, log.period)
             }
             Self::Calls(log) => log.see(rules, arrival, now),
             Self::Windows(kept) => {

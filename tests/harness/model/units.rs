@@ -14,7 +14,7 @@ pub(super) const MOST: u32 = 100_000;
 pub(super) struct Units {
     pub(super) generation: u64,
     pub(super) charges: Vec<Charge>,
-    pub(super) units: u64,
+    pub(super) capacity: u64,
     pub(super) period: u64,
     /// `true` if all units were given back.
     pub(super) was_emptied: bool,
@@ -38,7 +38,7 @@ impl Units {
         }
         self.charges.push(charge);
         self.charges.sort_by_key(|it| it.at);
-        let most = usize::try_from(self.units).expect("a threshold");
+        let most = usize::try_from(self.capacity).expect("a threshold");
         self.charges.drain(..self.charges.len().saturating_sub(most));
     }
 
