@@ -57,8 +57,7 @@ fn main() -> Result<()> {
 fn policy(algorithm: &str) -> Result<Policy> {
     let algorithm = Algorithm::ALL.iter().find(|it| it.as_str() == algorithm);
     let algorithm = *algorithm.ok_or("an algorithm of that name")?;
-    let policy = Policy::new("line", algorithm, PERIOD, THRESHOLD);
-    Ok(if algorithm == Algorithm::SlidingWindow { policy } else { policy })
+    Ok(Policy::new("line", algorithm, PERIOD, THRESHOLD))
 }
 
 /// Shows the figures of an algorithm, and returns what is wrong with them.
