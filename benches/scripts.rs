@@ -239,7 +239,7 @@ impl Contender {
                 let stamp = first - call * apart;
                 let member = match self.state {
                     State::Entries(units) => format!("{}{units:08}", 4 * call),
-                    _ => format!("{}00000001", 4 * fastrand::u64(1..20_000_000_000)),
+                    _ => format!("{}00000001", 80_000_000_000 + 4 * call),
                 };
                 (stamp.cast_signed(), member)
             })

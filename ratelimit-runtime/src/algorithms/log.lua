@@ -96,7 +96,8 @@ local final = #mode > 1 and (ARGV[6] == '1' and FIRST or 5 + 2 * ARGV[6])
 if final and ARGV[1] == '1' and ARGV[2] == '1' and not ARGV[final + 2] then
   local card = call('ZCARD', log)
   local units, longest, largest, is_one = card - 1, ARGV[final] + 0, ARGV[final + 1] + 0, final == FIRST
-  local numbers = {}
+  -- A table costs as much as a command.
+  local numbers = not is_one and {}
   for i = FIRST, is_one and 0 or final, 2 do
     local period, threshold = ARGV[i] + 0, ARGV[i + 1] + 0
     numbers[i], numbers[i + 1] = period, threshold

@@ -218,6 +218,9 @@ if op == SETTLE then
   end
   local latest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
   redis.call('PEXPIRE', KEYS[2], micros(math.floor((latest - now) / 1000) + 999))
+  if raised == 0 then
+    return { -ARGV[4] }
+  end
   if not is_line then
     write(key, changed, lasts)
     return { ARGV[4] + 0 }

@@ -72,27 +72,27 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["572a7fce5b8695be04ecb9ae47c01f47fab3411e", "a7f5f465e7a1b4e9dc4aaa0df4338f545b9a4abe"],
+        ["0f744d472587e1f1c20f62e3fbb3b41e7915c0f8", "c6a8f3ccc92357ddf9a1588d2085f9af25857ac5"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["73c215de224af7657d709af433c7707671a9a143", "a6ce3a18bf145e12f0515b03cd2449ec06fda893"],
+        ["88032dd312406398e6110969aa858eee6531a59c", "c721de33e25e018085aa360d929bfa570ab445ab"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["a7b53e16c5d2c3469de0caabebc37d57a4899fe1", "8ee82daf2f642fe406e1a182884255a49b6b0eb9"],
+        ["249d24ad9985ac118783f95dbd777f32737d5d54", "d25c903a93125c359b9b6392c1419c5233c9ebfb"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["4c321dd38bcb0f8dc5f13f75f0345a75223fcb8a", "c6a0e603a0c3009bfc4cfcba198dc3306c87d96b"],
+        ["3d8478550612d0d29ea38891e3c25ebc986f0a2f", "36d1755ecdc9a01b82437157a47ef1209e41d524"],
         push_bucket,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["4e8e4ed45affcae029705d256ad455140aac8b3f", "061daa6a18ef2c4583710083a699f2989bab4c9d"],
+        ["0f98eee90b868fa49f38b29b5eb32620514d441c", "f1956770576069a95618951138a8fd945a5f69c4"],
         push_calendar_window,
     ),
 ];
