@@ -303,9 +303,13 @@ impl Calls {
     }
 
     /// Admits nobody before `ends`, and moves the turns that lie ahead behind it, at their distances.
-    pub(super) fn pause(&mut self, rules: &Rules, now: u64, ends: u64) {
+    pub(super) fn pause(&mut self, rules: &Rules, now: u64, ends: u64, drops: bool) {
         let (before, mut end) = (self.clone(), self.line_end(rules, now));
-        self.see(rules, now, end);
+        if drops {
+            self.see(rules, now, end);
+        } else {
+            self.keep_for(rules, now, end);
+        }
         if end == now {
             self.forget_line();
         }

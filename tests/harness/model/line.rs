@@ -125,9 +125,11 @@ impl Model {
         let generation = if self.by == By::Number { self.numbers } else { now };
         let empty = || State::empty(rules, generation, self.by);
         let state = self.callers.entry(caller).or_insert_with(empty);
+        // What units have just become is dropped by the next call, which may be one of another policy.
+        let drops = !matches!(state, State::Units(_));
         state.become_calls(rules, now, now);
         match state {
-            State::Calls(log) => log.pause(rules, now, ends),
+            State::Calls(log) => log.pause(rules, now, ends, drops),
             other => unreachable!("{other:?} has no pauses"),
         }
         self.extend(caller, now);
