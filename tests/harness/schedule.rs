@@ -182,9 +182,11 @@ impl Schedule {
             (most - left_of(most, case.leave)).max(1)
         };
         let is_log = cases[0].policy.algorithm() == Algorithm::SlidingWindow;
+        let is_penal = cases.iter().any(|case| case.policy.counts_rejected());
         let singles = match cases[0].is_single {
             true => u32::MAX,
-            false if is_log && rng.bool() => rng.u32(..60),
+            // A recorded refusal is as alike as another unit of its instant: only its call knows which one it settles.
+            false if is_log && !is_penal && rng.bool() => rng.u32(..60),
             false => 0,
         };
         Self {
@@ -308,7 +310,11 @@ impl Schedule {
         match self.rng.u32(..10) {
             0..3 => 0,
             // A settle at more makes calls of all units.
-            _ if self.singles > 0 && self.rng.u8(..20) > 0 => 0,
+            _ if self.singles > 0
+                && (self.policies[0].counts_rejected() || self.rng.u8(..20) > 0) =>
+            {
+                0
+            }
             3..6 => self.rng.u32(..=cost),
             6..9 => cost.saturating_add(self.rng.u32(1..=5)),
             _ => cost.saturating_mul(self.rng.u32(2..100)),

@@ -253,7 +253,16 @@ impl Calls {
             let is_there = charge.id.is_none() || it.at == charge.at;
             is_there && it.role == Role::Charge && it.charge.as_ref().is_some_and(is_it)
         };
-        let open = self.charges.iter().position(is_open).filter(|_| is_own);
+        // In memory, units of one instant are equal.
+        let is_alike = |it: &Recorded| {
+            let is_unit = it.charge.is_some_and(|it| it.is_single) || it.role == Role::Settled;
+            self.by == By::Number
+                && charge.is_single
+                && is_unit
+                && (it.at, it.units) == (charge.at, 1)
+        };
+        let own = self.charges.iter().position(is_open);
+        let open = own.or_else(|| self.charges.iter().position(is_alike)).filter(|_| is_own);
         let longest = self.cuts.iter().map(|(period, _)| *period).max().unwrap_or(0);
         if to > from {
             // Redis recognizes the same number again, and the embedded store any in its own log.
