@@ -39,7 +39,8 @@
 //! once Redis answers.
 //!
 //! An override has one begin and one end. An action that would give another operator's part of it new ones asks first.
-//! What comes is listed before it begins. One with several windows is written elsewhere, and can be removed.
+//! Overrides that begin later are listed before. An override of several windows is written elsewhere, and can be
+//! removed.
 //!
 //! The page lists the last changes and resets with their operators. The latest change of each override can be undone. It
 //! also lists overrides that change no limit: rejected and misspelt ones, and those that Redis has lost.

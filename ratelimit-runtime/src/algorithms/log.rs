@@ -4,6 +4,7 @@
 //! id makes an entry of each.
 
 mod entries;
+mod forecast;
 mod line;
 mod request_ids;
 #[cfg(test)]
@@ -14,8 +15,8 @@ use ratelimit_core::rules::MAX_ENTRIES;
 
 use self::{
     entries::CallEntries,
-    request_ids::NamedCharge,
-    units::{Ring, Timestamps},
+    forecast::{Forecast, View},
+    units::Timestamps,
 };
 use super::{
     packed::Generation,
@@ -38,68 +39,29 @@ pub(crate) enum Log {
     Entries(Box<CallEntries>),
 }
 
-/// The log during a decision, with the call's own units as if they were recorded.
-struct Forecast<'a> {
-    log: View<'a>,
-    /// The time that the call is decided for.
-    at: Timestamp,
-    /// The units that the call records.
-    own: u32,
-    /// The earlier charge under the same request id.
-    charged: Option<&'a NamedCharge>,
-    admitted: bool,
-    /// The time until an entry can be added; 0 unless the log has as many as it may.
-    full: Micros,
-}
-
-/// The two forms of a log, to read.
-#[derive(Clone, Copy)]
-enum View<'a> {
-    Units(Ring<'a>),
-    Entries(&'a CallEntries),
-}
-
-impl View<'_> {
-    fn newest(self, at: Timestamp) -> Option<Timestamp> {
-        match self {
-            // A unit of the future, after a clock has stepped back, counts from now on.
-            Self::Units(ring) => ring.newest(0).map(|newest| newest.min(at)),
-            Self::Entries(entries) => entries.newest(),
-        }
-    }
-
-    /// Returns the units that are younger than the period.
-    fn live(self, period: Micros, at: Timestamp) -> u64 {
-        match self {
-            Self::Units(ring) => (ring.len() - ring.expired(period, at)) as u64,
-            Self::Entries(entries) => entries.live(period, at),
-        }
-    }
-
-    /// Returns the time of the call with which so many of the live units have left, or `None` if there are
-    /// fewer.
-    fn leaving(self, period: Micros, at: Timestamp, units: u64) -> Option<Timestamp> {
-        match self {
-            Self::Units(ring) => {
-                let index = ring.expired(period, at) as u64 + units - 1;
-                ring.get(usize::try_from(index).ok()?).map(|stamp| stamp.min(at))
-            }
-            Self::Entries(entries) => entries.leaving(period, at, units),
-        }
-    }
-}
-
 impl Default for Log {
     fn default() -> Self {
         Self::Units(Timestamps::default())
     }
 }
 
+/// Returns the largest threshold for which a call counts.
+fn largest_threshold(request: Request<'_>) -> usize {
+    let Request { policy, written, .. } = request;
+    policy.largest_threshold().max(written.largest_threshold()) as usize
+}
+
 /// Returns `true` if the charge of a call needs an entry: the time of one unit does not suffice.
 fn needs_entries(request: Request<'_>) -> bool {
-    let Request { policy, written, cost, id, max_wait, .. } = request;
-    let largest = policy.largest_threshold().max(written.largest_threshold());
-    cost > 1 || id.is_some() || max_wait > Micros::ZERO || largest as usize > MAX_ENTRIES
+    let Request { cost, id, max_wait, .. } = request;
+    let waits = max_wait > Micros::ZERO;
+    cost > 1 || id.is_some() || waits || largest_threshold(request) > MAX_ENTRIES
+}
+
+/// Returns the single units that a log keeps once the request is decided.
+#[inline]
+fn capacity_for(stamps: &Timestamps, request: Request<'_>) -> usize {
+    stamps.capacity().max(largest_threshold(request).min(MAX_ENTRIES))
 }
 
 impl Log {
@@ -208,7 +170,7 @@ impl Log {
                 if adds() { bytes() } else { 0 }
             }
             Self::Units(stamps) => {
-                let growth = stamps.growth(1, self.capacity_for(request));
+                let growth = stamps.growth(1, capacity_for(stamps, request));
                 if growth > 0 && adds() { growth } else { 0 }
             }
             Self::Entries(entries) => {
@@ -338,10 +300,9 @@ impl Log {
 
     /// Records a decided call, and its units if it has any. Returns their mark.
     fn record(&mut self, at: Timestamp, now: Timestamp, own: u32, request: Request<'_>) -> Charged {
-        let capacity = self.capacity_for(request);
         match self {
             Self::Units(stamps) if own == 0 || !needs_entries(request) => {
-                stamps.record(now, own, capacity);
+                stamps.record(now, own, capacity_for(stamps, request));
                 stamps.generation().charged()
             }
             Self::Units(_) | Self::Entries(_) => {
@@ -349,17 +310,6 @@ impl Log {
                 entries.keep_for(at, now, request);
                 if own == 0 { Charged::Nothing } else { entries.add(at, now, own, request) }
             }
-        }
-    }
-
-    /// Returns the units that a log of units keeps once the request is decided.
-    #[inline]
-    fn capacity_for(&self, request: Request<'_>) -> usize {
-        let Request { policy, written, .. } = request;
-        let largest = policy.largest_threshold().max(written.largest_threshold());
-        match self {
-            Self::Units(stamps) => stamps.capacity().max((largest as usize).min(MAX_ENTRIES)),
-            Self::Entries(_) => 0,
         }
     }
 
@@ -388,28 +338,5 @@ impl Log {
         let newest = entries.newest().map(|newest| newest.min(at.max(entries.last_turn())));
         let counts = newest.map(|newest| newest + entries.longest_kept() - now);
         counts.unwrap_or_default().max(entries.pause_left(now))
-    }
-}
-
-impl Forecast<'_> {
-    /// Returns the units that the tier has left.
-    fn left(&self, tier: Tier) -> u32 {
-        let live = self.log.live(tier.micros(), self.at);
-        let left = u64::from(tier.threshold()).saturating_sub(live + u64::from(self.own));
-        u32::try_from(left).unwrap_or(u32::MAX)
-    }
-
-    /// Returns the time until the tier has room for this many units, 0 for more than its threshold.
-    fn wait(&self, tier: Tier, units: u32) -> Micros {
-        let Some(most) = tier.threshold().checked_sub(units) else { return Micros::ZERO };
-        let (period, most) = (tier.micros(), u64::from(most));
-        let live = self.log.live(period, self.at);
-        let Some(excess) = (live + u64::from(self.own)).checked_sub(most).filter(|it| *it > 0)
-        else {
-            return Micros::ZERO;
-        };
-        // Once the entries do not suffice, the call's own leave last.
-        let stamp = self.log.leaving(period, self.at, excess);
-        stamp.unwrap_or(self.at) + period - self.at
     }
 }

@@ -1,5 +1,6 @@
 //! The entries of a log, one for each call, with running sums: a decision reads a few of them.
 
+mod memory;
 mod straight;
 mod turns;
 
@@ -9,7 +10,7 @@ use ratelimit_core::rules::MAX_ENTRIES;
 use smallvec::SmallVec;
 
 use super::{
-    request_ids::{self, NamedCharge, RequestIds},
+    request_ids::{NamedCharge, RequestIds},
     units::Timestamps,
 };
 use crate::{
@@ -102,17 +103,6 @@ impl CallEntries {
         let (generation, (named, kept, last_turn, pause)) =
             (stamps.generation(), Default::default());
         Self { generation, last: 0, entries, named, kept, last_turn, pause }
-    }
-
-    /// Returns the number of entries for which units that become entries, and the call that makes them, allocate.
-    fn room_for(units: usize) -> usize {
-        (units + 1).max(FIRST_ENTRIES)
-    }
-
-    /// Returns the bytes of a log, at most, of which so many units become entries for a call.
-    pub(super) fn bytes_of_units(units: usize, request: Request<'_>) -> usize {
-        let names = if request.id.is_some() { request_ids::FIRST_BYTES } else { 0 };
-        Self::bytes(Self::room_for(units), MOST_KEPT_AT_FIRST) + names
     }
 
     pub(super) fn generation(&self) -> Generation {
@@ -398,47 +388,5 @@ impl CallEntries {
 
     pub(super) fn longest_kept(&self) -> Micros {
         self.kept.iter().map(|it| it.period).max().unwrap_or_default()
-    }
-
-    pub(super) fn has_spare(&self) -> bool {
-        self.entries.len() < self.entries.capacity()
-    }
-
-    /// Returns the memory of entries with room for this much, without that of request ids.
-    fn bytes(entries: usize, kept: usize) -> usize {
-        size_of::<Self>() + entries * size_of::<CallEntry>() + kept * size_of::<KeptPeriod>()
-    }
-
-    pub(super) fn heap_bytes(&self) -> usize {
-        let kept = if self.kept.spilled() { self.kept.capacity() } else { 0 };
-        Self::bytes(self.entries.capacity(), kept) + self.named.heap_bytes()
-    }
-
-    /// Returns the bytes by which the heap grows if one more entry and request id are added.
-    pub(super) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
-        let is_dropped = || self.surplus(now, request) > 0;
-        let entries = if self.has_spare() || is_dropped() { 0 } else { self.growth_of_one() };
-        entries + if request.id.is_some() { self.named.growth() } else { 0 }
-    }
-
-    /// Returns the bytes by which the heap grows if one more entry is added.
-    pub(super) fn growth_of_one(&self) -> usize {
-        let more = if self.has_spare() { 0 } else { self.entries.len().max(FIRST_ENTRIES) };
-        more * size_of::<CallEntry>()
-    }
-
-    /// Returns the bytes by which the heap grows at most if the policies of a call are kept.
-    #[inline]
-    pub(super) fn growth_of_kept(&self, request: Request<'_>) -> usize {
-        let [period, written] = periods(request);
-        // Mostly one policy decides.
-        if matches!(self.kept[..], [kept] if [kept.period; 2] == [period, written]) {
-            return 0;
-        }
-        let is_new = |period| !self.kept.iter().any(|it| it.period == period);
-        let new = usize::from(is_new(period)) + usize::from(written != period && is_new(written));
-        let (needed, room) = (self.kept.len() + new, self.kept.capacity());
-        let held = if self.kept.spilled() { room } else { 0 };
-        if needed > room { (needed - held) * size_of::<KeptPeriod>() } else { 0 }
     }
 }
