@@ -123,8 +123,11 @@ async fn a_reset_ends_the_lease_at_once() {
         answer.unwrap();
         assert!(!is_leased, "{policy:?}");
         limiter.flush().await.unwrap();
-        let most = left(&limiter, &policy).await + 1;
-        assert_eq!(most, left(&limiter, &policy.named("another")).await, "{policy:?}");
+        // The one unit may have come back meanwhile: a bucket gets one in 7.5 ms, and a window of the clock ends.
+        let (now, most) =
+            (left(&limiter, &policy).await, left(&limiter, &policy.named("another")).await);
+        let is_sliding = policy.algorithm() == Algorithm::SlidingWindow;
+        assert!(now + 1 == most || now == most && !is_sliding, "{policy:?}: {now} of {most}");
         limiter.reset(&policy, "alice").await.unwrap();
     }
 }
