@@ -1,4 +1,4 @@
--- exchange(ARGV, lease, ends_in, without_room) -> the reply to a request for a lease
+-- exchange(ARGV, lease, ends_in, without_room, come_back) -> the reply to a request for a lease
 --
 -- Leases of the algorithms that count for each tier. While calls wait in a line, the key has another type, and
 -- there is no lease.
@@ -10,8 +10,10 @@
 -- without_room(ARGV, stored, tokens, length, now)
 --                     of buckets: the state with no room for so many tokens, and the microseconds for which it
 --                     counts
+-- come_back(stored, units, late)
+--                     of buckets: the units that a lease gives back so many microseconds after its end
 
-local ARGV, lease, ends_in, without_room = ...
+local ARGV, lease, ends_in, without_room, come_back = ...
 local PEEK, TAKE = '0', '1'
 local key, old, length = KEYS[1], lease.old, lease.length
 local time = redis.call('TIME')
@@ -20,8 +22,12 @@ local now = time[1] * 1000000 + time[2]
 local stored = redis.call('GET', key)
 local state, lasts = stored, nil
 
-if old.units > old.used and stored and numbers_of(stored)[1] == old.birth then
-  local reply, text = rule(ARGV, stored, now, 'lower', old.units - old.used, false, old.at)
+local unused = old.units - old.used
+if come_back and stored and old.units > 0 then
+  unused = come_back(stored, unused, now - old.at - length)
+end
+if unused > 0 and stored and numbers_of(stored)[1] == old.birth then
+  local reply, text = rule(ARGV, stored, now, 'lower', unused, false, old.at)
   if reply then
     return reply
   end

@@ -1,7 +1,17 @@
 -- Leases of a token bucket. Its policy leaves out the tokens that are refilled during a lease, and a bucket
 -- of another policy that has no lease leaves them out at each lease. The room of the tokens that others have
 -- on lease is not filled either, in any bucket: the level and all tokens on lease are then at most a full
--- bucket, and by any later time what was refilled since. It needs the functions of `token_bucket.lua`.
+-- bucket, and by any later time what was refilled since. From its end on, the room of a lease is filled. It needs
+-- the functions of `token_bucket.lua`.
+
+-- Returns the units that a lease gives back so many microseconds after its end: those whose room was not filled.
+local function come_back(stored, units, late)
+  local most = units
+  for _, it in ipairs(late > 0 and counts_of(numbers_of(stored), NUMBERS, decode) or {}) do
+    most = math.min(most, units - divide_up(late * it.refill, it.token))
+  end
+  return most
+end
 
 -- Returns the state without what was filled into the room of so many tokens, and the microseconds until it
 -- is full.

@@ -116,7 +116,8 @@ pub(super) const LEASE_OF_BUCKET: &str = per_tier_lease!(
     "../../algorithms/token_bucket.lua",
     "../../algorithms/token_bucket_lease.lua";
     "nil",
-    "without_room"
+    "without_room",
+    "come_back"
 );
 
 pub(super) const LEASE_OF_LOG: &str =

@@ -381,7 +381,7 @@ fn leases_beyond_the_end_of_a_window_overfill_it() {
 #[test]
 fn a_bucket_that_fills_the_room_of_tokens_on_lease_overflows() {
     let filled = replaced("if without_room and", "if false and");
-    assert_ne!(fault_of(Kind::Bucket(100, false), 51..100, filled), None);
+    assert_ne!(fault_of(Kind::Bucket(THRESHOLD, false), 11..100, filled), None);
 }
 
 #[test]
@@ -391,6 +391,12 @@ fn a_bucket_of_a_function_without_a_lease_that_fills_its_room_or_forgets_leases_
     for (from, to, first) in [filled, forgotten] {
         assert_ne!(fault_of(Kind::Bucket(100, true), first..40, replaced(from, to)), None, "{to}");
     }
+}
+
+#[test]
+fn a_bucket_to_which_a_lease_gives_back_late_what_was_refilled_since_overflows() {
+    let all = replaced("late > 0 and", "false and");
+    assert_ne!(fault_of(Kind::Bucket(THRESHOLD, true), 14..40, all), None);
 }
 
 #[test]
