@@ -109,8 +109,8 @@ impl<'a> Check<'a> {
     /// comes later than `max_wait`, or if the line is [full](crate::LimiterBuilder::max_line). While calls
     /// wait, a call that does not wait is refused, with the wait until the end of the line.
     ///
-    /// Dropping the future gives the turn to the next call of the same cost in this process, and so on; the
-    /// last turn is given back. Nobody is served later than promised. A fixed window with several tiers keeps
+    /// Dropping the future gives the turn to the next call of the same policy and cost in this process, and so
+    /// on; the last turn is given back. Nobody is served later than promised. A fixed window with several tiers keeps
     /// the units of a turn that is given back, unless no other turn comes after it; and while calls wait, a
     /// refund leaves one unit in each of its windows. A call with a [request id](Self::request_id) keeps its
     /// turn for its repetition.

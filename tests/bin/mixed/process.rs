@@ -304,8 +304,9 @@ impl Caller {
             };
             match act {
                 Act::Number(to) => {
-                    // The second of two windows, of which the first has passed.
-                    let begun = SystemTime::now() - Duration::from_millis(50);
+                    // The second of two windows, of which the first has passed. The time of Redis is as old here
+                    // as its answer was late.
+                    let begun = SystemTime::now() - Duration::from_secs(60);
                     let windows = vec![number(1).until(begun), number(to).from(begun)];
                     overrides.here().set(name, windows).expect("valid numbers");
                     note(0, Note::Overrides(limit, to.into(), from));

@@ -18,13 +18,19 @@ impl MixedRound {
         self.gaps.iter().filter(matters).map(|gap| gap.span.1 - gap.span.0).sum()
     }
 
+    /// Returns for how long the runtimes of a process stood still around a time.
+    pub(super) fn stood_still(&self, process: usize, span: Span) -> u64 {
+        let is_its = |gap: &&Gap| gap.process.is_none_or(|it| it == process);
+        let gaps = self.gaps.iter().filter(is_its).filter(|gap| overlaps(gap.span, span));
+        gaps.map(|gap| gap.span.1 - gap.span.0).sum()
+    }
+
     /// Returns the longest time before a time at which Redis has decided what a process notes then.
     pub(super) fn delay(&self, process: usize, at: u64) -> u64 {
         let recent = (at.saturating_sub(RECENT), at);
-        let is_its = |gap: &&Gap| gap.process.is_none_or(|it| it == process);
-        let gaps = self.gaps.iter().filter(is_its).map(|gap| gap.span);
-        let late = gaps.chain(self.outages.iter().copied()).filter(|it| overlaps(*it, recent));
-        SLACK + 3 * late.map(|it| it.1 - it.0).sum::<u64>()
+        let outages = self.outages.iter().filter(|it| overlaps(**it, recent));
+        let away = outages.map(|it| it.1 - it.0).sum::<u64>();
+        SLACK + 3 * (self.stood_still(process, recent) + away)
     }
 
     /// Returns `true` if a limit was reset in this span, or Redis has lost its keys.

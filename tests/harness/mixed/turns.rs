@@ -40,7 +40,7 @@ impl MixedRound {
         findings
     }
 
-    /// First come, first served within a process, for calls of the same cost.
+    /// First come, first served within a process, for calls of one policy and cost. A plan is a policy of its own.
     fn overtaken(&self, limit: usize) -> Vec<String> {
         let it = &LIMITS[limit];
         if it.rule == Rule::Permits {
@@ -56,6 +56,8 @@ impl MixedRound {
                     && later.process == first.process
                     && later.runtime == first.runtime
                     && later.cost == first.cost
+                    && later.is_small == first.is_small
+                    && later.leave == first.leave
                     && later.is_leased == first.is_leased;
                 let span = (later.answered, first.answered);
                 is_comparable
@@ -109,7 +111,10 @@ impl MixedRound {
 
     /// A call is decided while Redis can be reached.
     fn without_reason(&self, call: &MixedCall) -> Option<String> {
-        let span = (call.asked.saturating_sub(PROBED), call.answered);
+        // A process that stands still sends its probe later.
+        let recent = (call.asked.saturating_sub(2 * PROBED), call.answered);
+        let stood_still = self.stood_still(call.process, recent);
+        let span = (call.asked.saturating_sub(PROBED + SLACK + stood_still), call.answered);
         let is_excused =
             self.outages.iter().chain(&self.losses).any(|it| super::overlaps(*it, span))
                 || 2 * self.late(call, span) > micros(MIXED_DEADLINE);
