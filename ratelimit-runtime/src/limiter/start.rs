@@ -116,13 +116,14 @@ impl Call<'_> {
             && self.is_decided_at_once()
     }
 
-    /// Returns `true` for most calls: units are taken at once, no override changes the policy, and the call is not timed.
+    /// Returns `true` for most calls: units are taken at once, no override changes the policy, and no subscriber sees
+    /// the call.
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     fn is_decided_at_once(self) -> bool {
         self.options.is_plain
             && (!self.limiter.overrides().may_apply(self.policy) || self.is_declared())
-            && !telemetry::is_timed(self.counters.is_some())
+            && !telemetry::is_traced(self.counters.is_some())
             && !has_planned()
     }
 
