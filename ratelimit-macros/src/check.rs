@@ -13,7 +13,7 @@ use crate::{
     limit::LimitSpec,
     tiers::TierSpec,
     tokens::spanned,
-    value::{Kind, Value},
+    value::{self, Kind, Value},
 };
 
 /// One limit of a function. All bindings of its code share the name `it`, which is first declared as a
@@ -133,6 +133,8 @@ impl Check<'_> {
             let variant = format_ident!("{}", variant);
             quote!(#call.options.on_store_error(#krate::OnStoreError::#variant);)
         });
+        let is_shared = !key.is_empty() && key.iter().all(value::is_literal);
+        let shared = is_shared.then(|| quote!(#call.options.shared();));
         // One statement a part: its borrows end before anything is awaited.
         let parts = key.iter().map(|expr| {
             let part = function.localize(expr);
@@ -144,6 +146,7 @@ impl Check<'_> {
         let settings: TokenStream =
             [self_type, unvalidated, cost, leave, warn_at, request_id, max_wait, on_store_error]
                 .into_iter()
+                .chain([shared])
                 .flatten()
                 .chain(parts)
                 .collect();

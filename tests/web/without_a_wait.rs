@@ -71,6 +71,8 @@ pub(crate) fn field<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 /// Asks while another request is in flight. It is refused, and one after it is not.
 async fn assert_busy(held: &Held, url: &str, policy: &str) {
     let [admitted, refused] = held.beside(async || ask(url).await).await;
+    // The key of the function is a literal.
+    let scope = if policy == "attribute" { "shared" } else { "user" };
     let policies = format!(r#""{policy}";q=1;qu="concurrent-requests""#);
     assert_eq!(admitted.status(), 200);
     for response in [&admitted, &refused] {
@@ -90,6 +92,7 @@ async fn assert_busy(held: &Held, url: &str, policy: &str) {
             "type": "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/struct.Busy.html",
             "title": "As many requests are in flight as the rate limit allows",
             "status": 429,
+            "scope": scope,
             "detail": format!("rate limit `{policy}` is busy: at most 1 in flight"),
             "violated-policies": [policy],
         })

@@ -167,9 +167,12 @@ impl<'a> Call<'a> {
             }
             Ok(outcome) if outcome.is_busy() => {
                 let wait = self.limiter.inner.busy_wait;
-                (Some(outcome), Busy::new(effective.policy(), wait).into())
+                (Some(outcome), Busy::new(effective.policy(), wait, self.is_shared()).into())
             }
-            Ok(outcome) => (Some(outcome), Exceeded::new(effective.policy(), *outcome).into()),
+            Ok(outcome) => {
+                let error = Exceeded::new(effective.policy(), *outcome, self.is_shared());
+                (Some(outcome), error.into())
+            }
             Err(reason) => (None, Unavailable::new(effective.policy().name(), *reason).into()),
         };
         self.enforce(effective, outcome, error, permit)
@@ -260,18 +263,16 @@ impl<'a> Call<'a> {
         }))
     }
 
-    /// Tells a refused client a wait after those of the others, if several share the limit: it counts all calls
-    /// without a caller together, or by a key in which the request's caller is not. Only layers answer clients.
+    /// Returns `true` if several clients share the limit: its key is a literal, it counts all calls without a caller
+    /// together, or the request's caller is not in its key.
+    pub(super) fn is_shared(self) -> bool {
+        self.options.is_shared || !caller::is_of_current(self.caller)
+    }
+
+    /// Tells a refused client of a shared limit a wait after those of the others. Only layers answer clients.
     fn tell_turn(self, error: &mut Exceeded) {
-        if !observe::is_observed() {
-            return;
-        }
-        let client = caller::current().filter(|it| *it != Caller::shared());
-        let is_shared = match &client {
-            Some(client) => !self.caller.has(client),
-            None => *self.caller == Caller::shared(),
-        };
-        if is_shared {
+        if error.is_shared() && observe::is_observed() {
+            let client = caller::current().filter(|it| *it != Caller::shared());
             let limit = (error.policy(), self.caller);
             let wait = self.limiter.inner.spread.turn(limit, client, error, self.options.cost);
             error.tell(wait);

@@ -149,7 +149,7 @@ impl Call<'_> {
             self.count_refused(self.limiter.inner.backend.uptime_of(mark));
         }
         let outcome = Outcome { decided_by, ..Outcome::refused(wait, reset) };
-        Started::Ready(Err(Exceeded::new(self.policy, outcome).into()))
+        Started::Ready(Err(Exceeded::new(self.policy, outcome, self.is_shared()).into()))
     }
 
     /// Ends a plain call of which an observer reads the decision.
