@@ -11,6 +11,7 @@ use crate::{
     completion,
     function::Function,
     limit::LimitSpec,
+    store_error::StoreErrorAnswer,
     tiers::TierSpec,
     tokens::spanned,
     value::{self, Kind, Value},
@@ -129,9 +130,8 @@ impl Check<'_> {
             let time = emit(max_wait);
             quote_spanned!(max_wait.expr.span()=> #call.options.max_wait(#time);)
         });
-        let on_store_error = on_store_error.map(|variant| {
-            let variant = format_ident!("{}", variant);
-            quote!(#call.options.on_store_error(#krate::OnStoreError::#variant);)
+        let answer = on_store_error.as_ref().map(|StoreErrorAnswer { tokens, .. }| {
+            quote!(#call.options.on_store_error(#krate::OnStoreError::#tokens);)
         });
         let is_shared = !key.is_empty() && key.iter().all(value::is_literal);
         let shared = is_shared.then(|| quote!(#call.options.shared();));
@@ -144,9 +144,8 @@ impl Check<'_> {
             }
         });
         let settings: TokenStream =
-            [self_type, unvalidated, cost, leave, warn_at, request_id, max_wait, on_store_error]
+            [self_type, unvalidated, cost, leave, warn_at, request_id, max_wait, answer, shared]
                 .into_iter()
-                .chain([shared])
                 .flatten()
                 .chain(parts)
                 .collect();
@@ -238,7 +237,7 @@ fn others(spec: &LimitSpec) -> Vec<(&'static str, String)> {
         ("warn_at", of(warn_at, |percent| format!("{percent}%"))),
         ("max_wait", of(max_wait, period::text)),
         ("skip", skip.as_ref().map(text)),
-        ("on_store_error", on_store_error.map(str::to_lowercase)),
+        ("on_store_error", on_store_error.as_ref().map(|answer| answer.text.clone())),
         ("request_id", request_id.as_ref().map(text)),
     ];
     others.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()

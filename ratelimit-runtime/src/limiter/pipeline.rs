@@ -15,7 +15,7 @@ use crate::{
     observe::{self, Observed},
     overrides::Effective,
     policy::Policy,
-    request::{DecidedBy, Op, Outcome, Request},
+    request::{DecidedBy, OnStoreError, Op, Outcome, Request},
     telemetry::Recorder,
     time::Micros,
 };
@@ -133,7 +133,7 @@ impl<'a> Call<'a> {
         self,
         request: &Request<'_>,
     ) -> Option<Result<Outcome, UnavailableReason>> {
-        let Self { limiter, caller, options, .. } = self;
+        let Self { limiter, caller, .. } = self;
         if request.takes_permit()
             && !limiter.inner.queues.is_empty()
             && limiter.inner.queues.has_queue(KeyRef::new(request.policy, caller.parts()))
@@ -141,7 +141,8 @@ impl<'a> Call<'a> {
             // The next free permit is that of a call that waits for one.
             return Some(Ok(Outcome::busy()));
         }
-        limiter.inner.backend.decide_now(*request, caller, options.on_store_error)
+        let on_store_error = self.on_store_error(request.policy);
+        limiter.inner.backend.decide_now(*request, caller, on_store_error)
     }
 
     /// Records the outcome and builds the answer. Every check that a store decides ends here, except
@@ -154,6 +155,11 @@ impl<'a> Call<'a> {
         outcome: &Result<Outcome, UnavailableReason>,
         mut permit: Option<Arc<dyn Permit>>,
     ) -> Answer<A> {
+        let alone = match outcome {
+            Ok(outcome) if outcome.decided_by == DecidedBy::Fallback => self.alone(effective),
+            _ => None,
+        };
+        let effective = alone.as_ref().unwrap_or(effective);
         self.record(recorder, effective, outcome, permit.as_ref());
         if effective.candidate().is_some() {
             permit = self.try_after(effective, outcome, permit, A::READS);
@@ -176,6 +182,20 @@ impl<'a> Call<'a> {
             Err(reason) => (None, Unavailable::new(effective.policy().name(), *reason).into()),
         };
         self.enforce(effective, outcome, error, permit)
+    }
+
+    /// Returns the share of the policy under which this process has decided alone, if it was one, and records it.
+    #[cold]
+    fn alone<'e>(self, effective: &Effective<'e>) -> Option<Effective<'e>> {
+        let of_call = self.on_store_error(effective.policy());
+        let (share, alone) = match self.limiter.inner.backend.on_store_error(of_call) {
+            OnStoreError::LocalShare(share) => (share.percent(), Some(effective.shared_out(share))),
+            _ => (100, None),
+        };
+        if let Some(counters) = self.counters {
+            counters.record_local_share(share);
+        }
+        alone
     }
 
     #[inline]
