@@ -10,6 +10,7 @@ mod call;
 mod candidate;
 mod check;
 mod environment;
+mod first;
 #[cfg(feature = "metrics")]
 mod gauges;
 mod handle;

@@ -6,7 +6,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{admission::Admission, call::Call, owned_call::Options};
+use super::{
+    admission::{Admission, Deferred},
+    call::Call,
+    owned_call::Options,
+};
 use crate::{
     caller::{self, Caller},
     decision::{Answer, Decision, Permit},
@@ -94,7 +98,7 @@ impl<'a> Call<'a> {
 
     /// Answers a call that breaks a rule, whose caller is shut out, or that can never be admitted.
     #[cold]
-    fn reject<A: Admission>(
+    pub(super) fn reject<A: Admission>(
         self,
         effective: &Effective<'_>,
         recorder: Recorder,
@@ -112,10 +116,13 @@ impl<'a> Call<'a> {
             }
             return Ok(A::new(None, || decision));
         }
+        let is_dry_run = effective.is_dry_run();
+        if A::DEFERS && !is_dry_run && matches!(error, RateLimitError::TooLarge(_)) {
+            return Ok(A::deferred(Deferred { recorder, refusal: Err(error) }));
+        }
         if self.is_peek() {
             return Err(error);
         }
-        let is_dry_run = effective.is_dry_run();
         let (policy, units) = (effective.whole(), self.options.cost);
         recorder.record_rejection(policy, units, is_dry_run, &error, || self.caller_digest());
         match &error {
@@ -155,6 +162,13 @@ impl<'a> Call<'a> {
         outcome: &Result<Outcome, UnavailableReason>,
         mut permit: Option<Arc<dyn Permit>>,
     ) -> Answer<A> {
+        if A::DEFERS
+            && let Ok(refused) = outcome
+            && !refused.admitted
+            && !effective.is_dry_run()
+        {
+            return Ok(A::deferred(Deferred { recorder, refusal: Ok(*refused) }));
+        }
         let alone = match outcome {
             Ok(outcome) if outcome.decided_by == DecidedBy::Fallback => self.alone(effective),
             _ => None,

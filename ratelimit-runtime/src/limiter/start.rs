@@ -44,7 +44,7 @@ impl Call<'_> {
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     pub(crate) fn start<A: Admission>(self) -> Started<Answer<A>> {
-        if self.takes_plain_unit() {
+        if !A::DEFERS && self.takes_plain_unit() {
             return self.take_units::<A, true>();
         }
         self.start_with_more()
@@ -59,7 +59,7 @@ impl Call<'_> {
         }
         // The next free permit is that of a call that waits for one.
         let is_first = !takes_permit || self.limiter.inner.queues.is_empty();
-        if self.options.cost > 0 && is_first && self.is_plain_in_memory() {
+        if !A::DEFERS && self.options.cost > 0 && is_first && self.is_plain_in_memory() {
             self.take_units::<A, false>()
         } else {
             self.start_any(false)
