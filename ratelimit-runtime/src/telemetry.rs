@@ -48,7 +48,12 @@ use crate::{
 /// Without a subscriber it is one load.
 #[inline]
 pub(crate) fn is_traced(is_recorded: bool) -> bool {
-    is_recorded && LevelFilter::current() != LevelFilter::OFF && (is_timed() || span::has_fields())
+    is_recorded && has_subscriber() && (is_timed() || span::has_fields())
+}
+
+/// Returns `true` if a subscriber receives spans.
+fn has_subscriber() -> bool {
+    LevelFilter::current() != LevelFilter::OFF
 }
 
 /// Returns `true` if each check is an event with its duration.
@@ -106,8 +111,10 @@ impl Recorder {
         }
         limit.count(answer.0, answer.1);
         limit.count_units(answer.0, units);
-        let refused = outcome.ok().filter(|outcome| !outcome.admitted && !outcome.is_busy());
-        span::record(policy, answer, || Some(refused?.wait.into()));
+        if has_subscriber() {
+            let refused = outcome.ok().filter(|outcome| !outcome.admitted && !outcome.is_busy());
+            span::record(policy, answer, refused.map(|outcome| outcome.wait.into()));
+        }
         if let Some(start) = self.start {
             let outcome = outcome.as_ref().map_err(|reason| reason as &dyn fmt::Display);
             emit(policy, answer, outcome.copied(), caller().as_deref(), waited(), start.elapsed());
@@ -153,10 +160,11 @@ impl Recorder {
         limit.count(verdict, DecidedBy::Limiter);
         limit.count_units(verdict, units);
         let answer = (verdict, DecidedBy::Limiter);
-        span::record(policy, answer, || match error {
+        let wait = match error {
             RateLimitError::Denied(denied) => denied.retry_after(),
             _ => None,
-        });
+        };
+        span::record(policy, answer, wait);
         if let Some(start) = self.start {
             emit(policy, answer, Err(error), caller().as_deref(), Duration::ZERO, start.elapsed());
         }

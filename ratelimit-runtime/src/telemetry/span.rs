@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tracing::{Metadata, Span, dispatcher, level_filters::LevelFilter};
+use tracing::{Metadata, Span, dispatcher};
 
 use super::Verdict;
 use crate::{policy::Policy, request::DecidedBy};
@@ -19,24 +19,9 @@ pub(super) fn has_fields() -> bool {
 }
 
 /// Records the answer to a call in those fields that the current span has, and the wait of one that is refused.
-#[inline]
-pub(super) fn record(
-    policy: &Policy,
-    (verdict, decided_by): (Verdict, DecidedBy),
-    wait: impl FnOnce() -> Option<Duration>,
-) {
-    if LevelFilter::current() != LevelFilter::OFF {
-        record_on(&Span::current(), policy, (verdict, decided_by), wait());
-    }
-}
-
 #[cold]
-fn record_on(
-    span: &Span,
-    policy: &Policy,
-    (verdict, decided_by): (Verdict, DecidedBy),
-    wait: Option<Duration>,
-) {
+pub(super) fn record(policy: &Policy, answer: (Verdict, DecidedBy), wait: Option<Duration>) {
+    let (span, (verdict, decided_by)) = (Span::current(), answer);
     span.record("rate_limit.policy", policy.shown_name().text());
     span.record("rate_limit.decision", verdict.as_str());
     span.record("rate_limit.decided_by", decided_by.as_str());

@@ -200,22 +200,23 @@ impl Refusal {
         body.push_str(",\"title\":");
         push_quoted(&mut body, title);
         let _ = write!(body, ",\"status\":{status}");
-        let is_shared = match self {
-            Self::Limit(RateLimitError::Exceeded(error)) => Some(error.is_shared()),
-            Self::Limit(RateLimitError::Busy(error)) => Some(error.is_shared()),
-            _ => None,
+        let (violated, is_shared) = match self {
+            Self::Limit(RateLimitError::Exceeded(error)) => {
+                (Some(wire_name(error.shown_name())), Some(error.is_shared()))
+            }
+            Self::Limit(RateLimitError::Busy(error)) => {
+                (Some(name_in_flight(error)), Some(error.is_shared()))
+            }
+            Self::Limit(RateLimitError::TooLarge(error)) => {
+                (Some(wire_name(error.shown_name())), None)
+            }
+            _ => (None, None),
         };
         if let Some(is_shared) = is_shared {
             let _ = write!(body, ",\"scope\":\"{}\"", scope(is_shared));
         }
         body.push_str(",\"detail\":");
         push_quoted(&mut body, &self.detail());
-        let violated = match self {
-            Self::Limit(RateLimitError::Exceeded(error)) => Some(wire_name(error.shown_name())),
-            Self::Limit(RateLimitError::Busy(error)) => Some(name_in_flight(error)),
-            Self::Limit(RateLimitError::TooLarge(error)) => Some(wire_name(error.shown_name())),
-            _ => None,
-        };
         if let Some(name) = violated {
             body.push_str(",\"violated-policies\":[");
             push_quoted(&mut body, &name);
