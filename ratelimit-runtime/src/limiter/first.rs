@@ -97,9 +97,10 @@ impl Limiter {
         let wait = |refused: &Deferred| {
             refused.refusal.as_ref().map_or(Micros::new(u64::MAX), |it| it.wait)
         };
-        let soonest = refusals.into_iter().min_by_key(|(_, refused)| wait(refused));
-        let (call, refused) = soonest.expect("there is a budget, and it has refused");
-        call.end_deferred(refused)
+        match refusals.into_iter().min_by_key(|(_, refused)| wait(refused)) {
+            Some((call, refused)) => call.end_deferred(refused),
+            None => unreachable!("there is a budget"),
+        }
     }
 }
 
