@@ -29,8 +29,8 @@ const ON_ONE_LINE: [&str; 12] = [
     "compile/ui/pass/functions.rs",
 ];
 
-/// The blocks of pages that `programs/printed.rs` runs: the page, the last words before the block, and a name.
-const PRINTED: [(&str, &str, &str); 21] = [
+/// The blocks of pages that `programs/printed.rs` and `telemetry/spans.rs` run: the page, the last words before the block, and a name.
+const PRINTED: [(&str, &str, &str); 23] = [
     ("README", "## Testing\n", "readme_tests"),
     ("tutorial", "# 2. A limited handler\n", "tutorial"),
     ("tutorial", "# 6. A test\n", "tutorial_tests"),
@@ -39,6 +39,7 @@ const PRINTED: [(&str, &str, &str); 21] = [
     ("cookbook", "# A code by mail\n", "code_by_mail"),
     ("cookbook", "# Sign-up\n", "sign_up"),
     ("cookbook", "# Plans\n", "plans"),
+    ("cookbook", "# A plan, then credits\n", "credits"),
     ("cookbook", "# An upload\n", "upload"),
     ("cookbook", "# Calls to another service\n", "remote"),
     ("cookbook", "# A worker\n", "worker"),
@@ -50,6 +51,7 @@ const PRINTED: [(&str, &str, &str); 21] = [
     ("layers", "# Scripts of other origins\n", "other_origins"),
     ("metering", "# Reserve, then settle\n", "metering"),
     ("metering", "# A stream\n", "stream"),
+    ("operating", "# The span of a request\n", "request_span"),
     ("testing", "# One test, one limiter\n", "testing_tests"),
     ("migration", "# From `tower_governor`\n", "migration"),
 ];

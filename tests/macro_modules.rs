@@ -39,6 +39,8 @@ mod settle;
 mod shared;
 #[path = "../ratelimit-macros/src/stacked.rs"]
 mod stacked;
+#[path = "../ratelimit-macros/src/store_error.rs"]
+mod store_error;
 #[path = "../ratelimit-macros/src/tiers.rs"]
 mod tiers;
 #[path = "../ratelimit-macros/src/together.rs"]

@@ -129,6 +129,8 @@ impl Dashboard {
                 "waiting": counts.waiting(),
                 // The permits that calls of this process hold.
                 "held": counts.permits_held(),
+                // The share in percent under which this process has decided calls without Redis, if it has.
+                "local_share": counts.local_share(),
                 // The calls that were refused within the last minute, ten minutes and hour.
                 "refused": refused_within(&counts),
                 // The calls that were refused since the start, by the reason in words.

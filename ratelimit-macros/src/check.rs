@@ -11,9 +11,10 @@ use crate::{
     completion,
     function::Function,
     limit::LimitSpec,
+    store_error::StoreErrorAnswer,
     tiers::TierSpec,
     tokens::spanned,
-    value::{Kind, Value},
+    value::{self, Kind, Value},
 };
 
 /// One limit of a function. All bindings of its code share the name `it`, which is first declared as a
@@ -129,10 +130,11 @@ impl Check<'_> {
             let time = emit(max_wait);
             quote_spanned!(max_wait.expr.span()=> #call.options.max_wait(#time);)
         });
-        let on_store_error = on_store_error.map(|variant| {
-            let variant = format_ident!("{}", variant);
-            quote!(#call.options.on_store_error(#krate::OnStoreError::#variant);)
+        let answer = on_store_error.as_ref().map(|StoreErrorAnswer { tokens, .. }| {
+            quote!(#call.options.on_store_error(#krate::OnStoreError::#tokens);)
         });
+        let is_shared = !key.is_empty() && key.iter().all(value::is_literal);
+        let shared = is_shared.then(|| quote!(#call.options.shared();));
         // One statement a part: its borrows end before anything is awaited.
         let parts = key.iter().map(|expr| {
             let part = function.localize(expr);
@@ -142,7 +144,7 @@ impl Check<'_> {
             }
         });
         let settings: TokenStream =
-            [self_type, unvalidated, cost, leave, warn_at, request_id, max_wait, on_store_error]
+            [self_type, unvalidated, cost, leave, warn_at, request_id, max_wait, answer, shared]
                 .into_iter()
                 .flatten()
                 .chain(parts)
@@ -235,7 +237,7 @@ fn others(spec: &LimitSpec) -> Vec<(&'static str, String)> {
         ("warn_at", of(warn_at, |percent| format!("{percent}%"))),
         ("max_wait", of(max_wait, period::text)),
         ("skip", skip.as_ref().map(text)),
-        ("on_store_error", on_store_error.map(str::to_lowercase)),
+        ("on_store_error", on_store_error.as_ref().map(|answer| answer.text.clone())),
         ("request_id", request_id.as_ref().map(text)),
     ];
     others.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()

@@ -27,6 +27,7 @@ mod return_type;
 mod settle;
 mod shared;
 mod stacked;
+mod store_error;
 mod tiers;
 mod together;
 mod tokens;

@@ -17,6 +17,7 @@ use crate::{
     errors::Errors,
     settle::Settle,
     shared::SharedPolicy,
+    store_error::StoreErrorAnswer,
     tiers::{TierSpec, parse_lengths, parse_percent, parse_time, parse_units, validate_tiers},
     value::{self, Value},
 };
@@ -27,10 +28,6 @@ const DEFAULT_MAX_WAIT: u64 = 0;
 const DYNAMIC_COST_OF_REJECTED: &str = "under `count_rejected` a refused call takes its `cost` too, so \
     that one request of many units could fill a whole window: write a number as `cost`, or remove \
     `count_rejected`";
-
-/// The words of `on_store_error`, each with its variant of the runtime's `OnStoreError`.
-const ON_STORE_ERROR: [(&str, &str); 3] =
-    [("local", "Local"), ("deny", "Deny"), ("allow", "Allow")];
 
 /// The words of `quota_unit`, each with its variant of the runtime's `QuotaUnit`.
 const QUOTA_UNITS: [(&str, &str); 5] = [
@@ -48,8 +45,7 @@ pub(crate) struct LimitSpec {
     pub(crate) burst: Option<Value>,
     pub(crate) cost: Option<Value>,
     pub(crate) max_wait: Option<Value>,
-    /// The variant of the runtime's `OnStoreError`.
-    pub(crate) on_store_error: Option<&'static str>,
+    pub(crate) on_store_error: Option<StoreErrorAnswer>,
     /// The flag, with its span.
     pub(crate) count_rejected: Option<Ident>,
     pub(crate) skip: Option<Expr>,
@@ -110,9 +106,9 @@ impl LimitSpec {
             },
             burst: args.burst.map(|burst| parse_units(burst, errors)),
             cost: args.cost.map(|cost| parse_units(cost, errors)),
-            on_store_error: args.on_store_error.and_then(|arg| {
-                errors.or(value::word("on_store_error", &arg.value, &ON_STORE_ERROR))
-            }),
+            on_store_error: args
+                .on_store_error
+                .and_then(|arg| errors.or(StoreErrorAnswer::new(&arg.value))),
             max_wait: args.max_wait.map(|max_wait| parse_time(max_wait, errors)),
             count_rejected: args.count_rejected,
             skip: args.skip.map(|skip| skip.value),

@@ -197,6 +197,11 @@ fn literal(expr: &Expr) -> Option<Written<'_>> {
     }
 }
 
+/// Returns `true` for an expression that has the same value at each call.
+pub(crate) fn is_literal(expr: &Expr) -> bool {
+    literal(expr).is_some()
+}
+
 /// Returns the expression inside parentheses, and inside the invisible group of a macro's parameter.
 pub(crate) fn ungrouped(expr: &Expr) -> &Expr {
     match expr {

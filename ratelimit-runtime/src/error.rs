@@ -142,9 +142,9 @@ pub struct Exceeded {
 }
 
 impl Exceeded {
-    /// Builds the error of a refused call.
+    /// Builds the error of a refused call. If it `is_shared`, several clients share the limit.
     #[inline]
-    pub(crate) fn new(policy: &Policy, outcome: Outcome) -> Self {
+    pub(crate) fn new(policy: &Policy, outcome: Outcome, is_shared: bool) -> Self {
         let tier = policy.tier_of(outcome.tier);
         Self {
             policy: policy.name(),
@@ -155,7 +155,7 @@ impl Exceeded {
             threshold: tier.threshold(),
             remaining: outcome.remaining,
             quota: policy.quota_of(tier),
-            flags: policy.flags(),
+            flags: policy.flags().of_error(is_shared),
         }
     }
 
@@ -193,6 +193,35 @@ impl Exceeded {
     #[cfg(feature = "testing")]
     pub(crate) fn counts_rejected(&self) -> bool {
         self.flags.counts_rejected()
+    }
+
+    /// Returns `true` if several clients share the limit, and `false` if it is the caller's own.
+    ///
+    /// After the wait, a client of its own limit is admitted. A shared limit may have been used up by others again.
+    /// A limit is shared if it counts all calls without a caller together, if the parts of its `key` are literals, or if
+    /// the [ambient caller](crate::caller::scope) is not in its key. By hand and without an ambient caller, each caller
+    /// counts as one client.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Limiter, Policy, RateLimitError, caller};
+    ///
+    /// const SEARCH: Policy = Policy::sliding_window("search", Duration::from_secs(60), 1);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let limiter = Limiter::in_memory();
+    /// for (key, is_shared) in [("alice", false), ("acme", true)] {
+    ///     let call = || caller::scope("alice", limiter.check(&SEARCH, key).into_future());
+    ///     call().await.unwrap();
+    ///     let Err(RateLimitError::Exceeded(refused)) = call().await else { panic!("refused") };
+    ///     assert_eq!(refused.is_shared(), is_shared);
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.flags.is_shared()
     }
 
     /// Returns the name of the plan, if the policy is one of [`Plans`](crate::Plans).

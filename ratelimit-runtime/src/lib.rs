@@ -119,7 +119,9 @@ pub use overrides::{
 pub use overrides::{
     FleetCaller, FleetError, FleetLimit, FleetOverrides, FleetProcess, FleetStatus,
 };
-pub use policy::{InvalidPolicy, Plans, Policy, QuotaUnit, Tier, TooLarge};
+pub use policy::{
+    InvalidPolicy, LocalShare, OnStoreError, Plans, Policy, QuotaUnit, Tier, TooLarge,
+};
 pub use ratelimit_core::{Algorithm, CalendarUnit, MAX_TIERS};
 #[cfg_attr(doc, doc = ratelimit_macros::page!("src/attribute.md"))]
 #[cfg_attr(not(doc), doc = include_str!("attribute.md"))]
@@ -130,7 +132,7 @@ pub use registry::{
 };
 pub use rejection::FromRejection;
 pub use replay::{Recorded, Replay, ReplayedCaller, replay};
-pub use request::{DecidedBy, OnStoreError};
+pub use request::DecidedBy;
 pub use telemetry::stats;
 
 /// The items that generated code may name. They change with the attribute: do not use them.

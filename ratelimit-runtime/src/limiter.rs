@@ -10,6 +10,7 @@ mod call;
 mod candidate;
 mod check;
 mod environment;
+mod first;
 #[cfg(feature = "metrics")]
 mod gauges;
 mod handle;
@@ -98,7 +99,8 @@ impl Limiter {
     /// Builds a limiter on the store that the environment variable `RATELIMIT_URL` names, or in memory
     /// if it is not set.
     ///
-    /// `RATELIMIT_ENFORCEMENT` is the global enforcement: `on`, `dry_run` or `off`. `RATELIMIT_CALENDAR` chooses the
+    /// `RATELIMIT_ENFORCEMENT` is the global enforcement: `on`, `dry_run` or `off`. It replaces that of the document in
+    /// `RATELIMIT_OVERRIDES`, and nothing else of it. `RATELIMIT_CALENDAR` chooses the
     /// [database of time zones](Policy::zone): `newest`, `system` or `bundled`. With the feature
     /// `overrides`, `RATELIMIT_OVERRIDES` contains a document of overrides, and
     /// `RATELIMIT_OVERRIDES_FILE` names a file of them, which is watched.

@@ -11,6 +11,7 @@ mod invalid;
 mod lease;
 mod leave;
 mod name;
+mod on_store_error;
 pub(crate) mod plans;
 mod scale;
 mod state_kind;
@@ -32,7 +33,12 @@ pub(crate) use self::{
     flags::Flags, name::PolicyName, state_kind::StateKind, tier::BucketRate, validation::CallFault,
 };
 pub use self::{
-    invalid::InvalidPolicy, plans::Plans, tier::Tier, too_large::TooLarge, unit::QuotaUnit,
+    invalid::InvalidPolicy,
+    on_store_error::{LocalShare, OnStoreError},
+    plans::Plans,
+    tier::Tier,
+    too_large::TooLarge,
+    unit::QuotaUnit,
 };
 use crate::time::Micros;
 
@@ -74,6 +80,9 @@ pub struct Policy {
     /// The number of these lengths. Of further ones, one is counted, so that `validate` fails.
     block_count: usize,
     zone: Option<&'static str>,
+    on_store_error: Option<OnStoreError>,
+    /// That of an override.
+    overridden_answer: Option<OnStoreError>,
     flags: Flags,
 }
 
@@ -162,6 +171,8 @@ impl Policy {
             blocks: [Micros::ZERO; MAX_BLOCKS],
             block_count: 0,
             zone: None,
+            on_store_error: None,
+            overridden_answer: None,
             flags: Flags::of(algorithm),
         }
     }

@@ -259,13 +259,19 @@ impl RedisBackend {
         }
         let request = Request { max_wait: Micros::ZERO, ..request };
         match on_store_error {
-            OnStoreError::Local => {
-                let outcome = self.remote.fallback.decide(key.as_key_ref(), request)?;
-                Ok(Outcome { decided_by: DecidedBy::Fallback, ..outcome })
+            OnStoreError::Local => self.decide_alone(key, request),
+            OnStoreError::LocalShare(share) => {
+                let policy = request.policy.shared_out(share, request.cost).ok_or(reason)?;
+                self.decide_alone(key, Request { policy: &policy, ..request })
             }
             OnStoreError::Deny => Err(reason),
             OnStoreError::Allow => Ok(Outcome::unlimited(request)),
         }
+    }
+
+    fn decide_alone(&self, key: &Key, request: Request<'_>) -> Result<Outcome, UnavailableReason> {
+        let outcome = self.remote.fallback.decide(key.as_key_ref(), request)?;
+        Ok(Outcome { decided_by: DecidedBy::Fallback, ..outcome })
     }
 
     /// Returns what a caller has used under a policy.

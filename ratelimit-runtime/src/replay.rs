@@ -187,7 +187,7 @@ where
             Ok(outcome) if outcome.admitted => {
                 Ok(Decision::counted(self.limiter, &caller, request, outcome))
             }
-            Ok(outcome) => Err(Exceeded::new(policy, outcome).into()),
+            Ok(outcome) => Err(Exceeded::new(policy, outcome, false).into()),
             Err(reason) => Err(Unavailable::new(policy.name(), reason).into()),
         }
     }

@@ -16,6 +16,7 @@ pub(crate) use self::{
     plain_outcome::PlainOutcome,
 };
 
+pub(crate) use crate::policy::OnStoreError;
 use crate::{
     calendar::Zone,
     policy::{Policy, PolicyName, StateKind, Tier},
@@ -307,22 +308,4 @@ impl Outcome {
         let passed = Self::admitted(remaining, Micros::ZERO, Micros::ZERO, Mark::NONE);
         Self { tier, decided_by: DecidedBy::Nobody, ..passed }
     }
-}
-
-/// The answer to a call that Redis cannot decide in time, or for which memory is full.
-///
-/// A key with a value of another type is no outage. Such a call always fails with
-/// [`UnavailableReason::WrongType`](crate::UnavailableReason::WrongType), and the value is not
-/// changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum OnStoreError {
-    /// The memory store decides, for this process alone, until Redis is back. A call for which
-    /// memory has no room fails as with [`Deny`](Self::Deny).
-    #[default]
-    Local,
-    /// The call fails with [`RateLimitError::Unavailable`](crate::RateLimitError::Unavailable).
-    Deny,
-    /// The call passes.
-    Allow,
 }

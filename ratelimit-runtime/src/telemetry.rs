@@ -15,6 +15,7 @@ mod metrics;
 mod metrics;
 mod override_problems;
 mod refused;
+mod span;
 pub mod stats;
 mod waiting;
 mod without_caller;
@@ -22,7 +23,7 @@ mod without_caller;
 use std::{fmt, time::Duration};
 
 use tokio::time::Instant;
-use tracing::{Level, field};
+use tracing::{Level, field, level_filters::LevelFilter};
 
 #[cfg(feature = "metrics")]
 pub(crate) use self::metrics::describe as describe_metrics;
@@ -43,10 +44,21 @@ use crate::{
     request::{DecidedBy, Outcome},
 };
 
-/// Returns `true` if each check is an event with its duration: events at debug are enabled.
+/// Returns `true` if a subscriber sees the check: events at debug are enabled, or the current span has a field for it.
+/// Without a subscriber it is one load.
 #[inline]
-pub(crate) fn is_timed(is_recorded: bool) -> bool {
-    is_recorded && tracing::enabled!(Level::DEBUG)
+pub(crate) fn is_traced(is_recorded: bool) -> bool {
+    is_recorded && has_subscriber() && (is_timed() || span::has_fields())
+}
+
+/// Returns `true` if a subscriber receives spans.
+fn has_subscriber() -> bool {
+    LevelFilter::current() != LevelFilter::OFF
+}
+
+/// Returns `true` if each check is an event with its duration.
+fn is_timed() -> bool {
+    tracing::enabled!(Level::DEBUG)
 }
 
 /// The recorder of one check.
@@ -64,10 +76,10 @@ impl Recorder {
     /// [timed](is_timed).
     #[inline]
     pub(crate) fn new(limit: Option<&'static LimitCounters>) -> Self {
-        Self { limit, start: is_timed(limit.is_some()).then(Instant::now) }
+        Self { limit, start: (limit.is_some() && is_timed()).then(Instant::now) }
     }
 
-    /// Creates the recorder of a check that is not [timed](is_timed).
+    /// Creates the recorder of a check that is not [traced](is_traced).
     #[inline]
     pub(crate) fn untimed(limit: Option<&'static LimitCounters>) -> Self {
         Self { limit, start: None }
@@ -99,6 +111,10 @@ impl Recorder {
         }
         limit.count(answer.0, answer.1);
         limit.count_units(answer.0, units);
+        if has_subscriber() {
+            let refused = outcome.ok().filter(|outcome| !outcome.admitted && !outcome.is_busy());
+            span::record(policy, answer, refused.map(|outcome| outcome.wait.into()));
+        }
         if let Some(start) = self.start {
             let outcome = outcome.as_ref().map_err(|reason| reason as &dyn fmt::Display);
             emit(policy, answer, outcome.copied(), caller().as_deref(), waited(), start.elapsed());
@@ -143,8 +159,13 @@ impl Recorder {
         let Some(limit) = self.limit else { return };
         limit.count(verdict, DecidedBy::Limiter);
         limit.count_units(verdict, units);
+        let answer = (verdict, DecidedBy::Limiter);
+        let wait = match error {
+            RateLimitError::Denied(denied) => denied.retry_after(),
+            _ => None,
+        };
+        span::record(policy, answer, wait);
         if let Some(start) = self.start {
-            let answer = (verdict, DecidedBy::Limiter);
             emit(policy, answer, Err(error), caller().as_deref(), Duration::ZERO, start.elapsed());
         }
     }

@@ -7,6 +7,7 @@ mod calendar;
 mod changes;
 mod charges;
 mod expiry;
+mod first_admits;
 mod hostile_callers;
 mod in_flight;
 mod lease;

@@ -52,6 +52,9 @@ fn arguments_beside_the_policy_are_under_review() {
     assert_kind(&["on_store_error: deny"], &["on_store_error: allow"], Looser);
     assert_kind(&["on_store_error: local"], &["on_store_error: deny"], Stricter);
     // The limiter's own setting is not in the text.
+    assert_kind(&["on_store_error: local"], &["on_store_error: local(20)"], Stricter);
+    assert_kind(&["on_store_error: local(20)"], &["on_store_error: local(30)"], Looser);
+    assert_kind(&["on_store_error: deny"], &["on_store_error: local(1)"], Looser);
     assert_kind(&without, &["on_store_error: allow"], Changed);
     for line in ["max_wait: 2s", "warn_at: 80%", "request_id: job.id"] {
         assert_kind(&without, &[line], Changed);

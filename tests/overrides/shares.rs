@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use harness::RedisServer;
 use ratelimit_runtime::{
-    Enforcement, Limiter, Override, Place, Policy,
+    Enforcement, Limiter, OnStoreError, Override, Place, Policy,
     stats::{self, Verdict},
 };
 
@@ -127,4 +127,28 @@ fn a_share_out_of_range_is_an_error_that_names_it() {
         (what.to_string(), what),
         (r#"{"enforce":"10%"}"#.into(), Override::new().enforce(10))
     );
+}
+
+#[test]
+fn an_answer_that_is_none_is_an_error_that_names_it_in_a_document() {
+    for (written, what) in [
+        ("local", OnStoreError::Local),
+        ("deny", OnStoreError::Deny),
+        ("allow", OnStoreError::Allow),
+        ("local(20)", OnStoreError::local::<20>()),
+    ] {
+        let text = format!(r#"{{"on_store_error":"{written}"}}"#);
+        let parsed: Override = text.parse().unwrap();
+        assert_eq!((parsed.to_string(), parsed.on_store_error), (text, Some(what)));
+    }
+    for wrong in ["local(0)", "local(101)", "local(20%)", "local 20", "deny(20)", "Local", ""] {
+        let text = format!(r#"{{"on_store_error": "{wrong}"}}"#);
+        let error = text.parse::<Override>().unwrap_err().to_string();
+        assert!(error.contains("`on_store_error` must be `local`, `deny`, `allow`"), "{error}");
+        assert!(error.contains(&format!("such as `local(20)`, not `{wrong}`")), "{error}");
+    }
+    let here = Limiter::in_memory();
+    let denied = Override::new().deny().on_store_error(OnStoreError::Deny);
+    let error = here.overrides().here().set(("greet", "alice"), denied).unwrap_err();
+    assert!(error.to_string().contains("`deny` takes nothing but"), "{error}");
 }

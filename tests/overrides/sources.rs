@@ -180,6 +180,17 @@ fn the_environment_takes_precedence_over_a_file_and_the_program() {
     assert_eq!(Follower::start(&mut by_environment).next(), "9, off");
     by_environment.env("RATELIMIT_ENFORCEMENT", "dry_run");
     assert_eq!(Follower::start(&mut by_environment).next(), "9, dry_run");
+    // It replaces the enforcement of all limits, and nothing else of their override.
+    for (all_limits, holds) in [
+        (r#"{ scale = 2.0, enforcement = "off" }"#, "200, dry_run"),
+        (r#"{ scale = 2.0, enforce = "10%" }"#, "200, dry_run"),
+        ("[{ scale = 2.0, from = 2001-01-01T00:00:00Z }]", "200, dry_run"),
+        ("[{ scale = 2.0, until = 2001-01-01T00:00:00Z }]", "100, dry_run"),
+    ] {
+        let overrides = format!("[limits]\n\"*\" = {all_limits}\nshared = {{ threshold = 100 }}");
+        by_environment.env("RATELIMIT_OVERRIDES", overrides);
+        assert_eq!(Follower::start(&mut by_environment).next(), holds, "{all_limits}");
+    }
 }
 
 #[test]

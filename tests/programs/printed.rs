@@ -153,6 +153,38 @@ mod plans {
     }
 }
 
+mod credits {
+    use tokio::time::advance;
+
+    use super::MINUTE;
+
+    printed!("credits");
+
+    #[tokio::test(start_paused = true)]
+    async fn credits_pay_after_the_plan_and_never_come_back() {
+        let limiter = Limiter::in_memory();
+        let purchase = Purchase { id: 1, units: 5 };
+        let paid = async |units| {
+            pay(&limiter, 7, &purchase, units).await.map(|decision| decision.policy())
+        };
+        assert_eq!(paid(100).await.unwrap(), "plan");
+        assert_eq!(paid(4).await.unwrap(), "credits");
+        let refused = paid(2).await.unwrap_err();
+        assert_eq!(refused.policy(), "plan");
+        assert_eq!(paid(1).await.unwrap(), "credits");
+        for _ in 0..365 {
+            advance(24 * 60 * MINUTE).await;
+            assert_eq!(paid(100).await.unwrap(), "plan");
+            paid(1).await.unwrap_err();
+        }
+        // What was bought since.
+        let another = Purchase { id: 2, units: 5 };
+        let decision = pay(&limiter, 7, &another, 5).await.unwrap();
+        limiter.refund(&decision).await.unwrap();
+        assert_eq!(pay(&limiter, 7, &another, 5).await.unwrap().policy(), "credits");
+    }
+}
+
 mod upload {
     use super::*;
 

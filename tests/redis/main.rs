@@ -12,6 +12,7 @@ mod lease;
 mod lease_history;
 mod line;
 mod line_of_processes;
+mod local_share;
 mod outages;
 mod overridden_line;
 mod own_connection;

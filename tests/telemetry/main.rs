@@ -6,4 +6,5 @@ mod fleet;
 mod metrics;
 mod ops;
 mod refused;
+mod spans;
 mod stats;

@@ -27,5 +27,6 @@ mod scripts_of_other_origins;
 mod support;
 mod told_waits;
 mod trusted_proxies;
+mod whose_limit;
 mod without_a_layer;
 mod without_a_wait;

@@ -84,12 +84,14 @@ async fn assert_busy(held: &Held, url: &str, policy: &str) {
     assert_eq!(refused.status(), 429);
     assert_eq!(field(refused.headers(), "cache-control"), Some("no-store"));
     assert_eq!(field(refused.headers(), "content-type"), Some(PROBLEM_JSON));
+    let scope = field(refused.headers(), "x-ratelimit-scope").unwrap().to_owned();
     assert_eq!(
         refused.json::<Value>().await.unwrap(),
         json!({
             "type": "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/struct.Busy.html",
             "title": "As many requests are in flight as the rate limit allows",
             "status": 429,
+            "scope": scope,
             "detail": format!("rate limit `{policy}` is busy: at most 1 in flight"),
             "violated-policies": [policy],
         })

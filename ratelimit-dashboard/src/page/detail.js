@@ -80,6 +80,7 @@ function told(said, counts) {
   if (all > 0) {
     facts.push(['refused by', counts.refused_by.map(([reason, calls]) => `${reason} ${Math.round((calls / all) * 100)} %`).join(', ')]);
   }
+  if (counts.local_share) facts.push(['decided without Redis', `under ${counts.local_share} % of the limit, by this process`]);
   if (counts.held > 0) facts.push(['in flight', `${counts.held} calls of this process`]);
   if (counts.waiting > 0) facts.push(['in line', `${counts.waiting} calls of this process wait`]);
   facts.push(['declared', said.places.length === 0

@@ -82,6 +82,7 @@ export function overridden(what) {
   if (what.concurrency !== undefined) words.push(inFlight(what.concurrency));
   if (what.candidate !== undefined) words.push(`candidate ${overridden(what.candidate)}`);
   if (what.scale !== undefined) words.push(`scale ${what.scale}`);
+  if (what.on_store_error !== undefined) words.push(`${what.on_store_error} while Redis is away`);
   if (what.from !== undefined) words.push(`from ${time(what.from)}`);
   if (what.until !== undefined) words.push(`until ${time(what.until)}`);
   return words.join(', ');

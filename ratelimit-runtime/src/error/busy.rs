@@ -44,13 +44,13 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Creates the error with a spread of this wait.
-    pub(crate) fn new(policy: &Policy, wait: Option<Duration>) -> Self {
+    /// Creates the error with a spread of this wait. If it `is_shared`, several clients share the limit.
+    pub(crate) fn new(policy: &Policy, wait: Option<Duration>, is_shared: bool) -> Self {
         Self {
             policy: policy.name(),
             retry_after: wait.map(spread),
             max_concurrency: policy.max_concurrency().unwrap_or_default(),
-            flags: policy.flags(),
+            flags: policy.flags().of_error(is_shared),
             has_window: !policy.tiers().is_empty(),
         }
     }
@@ -84,6 +84,13 @@ impl Busy {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after.map(Duration::from)
+    }
+
+    /// Returns `true` if several clients share the limit, and `false` if it is the caller's own. See
+    /// [`Exceeded::is_shared`](super::Exceeded::is_shared).
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.flags.is_shared()
     }
 
     /// Returns the calls of one caller that may be in flight at one time.

@@ -2,14 +2,33 @@
 
 use std::sync::Arc;
 
-use crate::decision::{Decision, Permit};
+use crate::{
+    decision::{Decision, Permit},
+    error::RateLimitError,
+    request::Outcome,
+    telemetry::Recorder,
+};
 
 /// The part of an admission that the author of a check receives.
 pub(crate) trait Admission: Sized + Send + 'static {
     /// `true` if the decision is read.
     const READS: bool;
 
+    /// `true` if a refusal is neither recorded nor returned: another limit may admit the call.
+    const DEFERS: bool = false;
+
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self;
+
+    /// Creates the answer of a call whose refusal is deferred.
+    fn deferred(_: Deferred) -> Self {
+        unreachable!("`DEFERS` is false")
+    }
+}
+
+/// A refusal that is not recorded yet: the outcome of a store, or the error of a call that its limit never admits.
+pub(crate) struct Deferred {
+    pub(super) recorder: Recorder,
+    pub(super) refusal: Result<Outcome, RateLimitError>,
 }
 
 /// An annotated function without `concurrency` needs only the admission: its body runs.

@@ -231,7 +231,7 @@ impl Backend {
     ) -> Result<Outcome, UnavailableReason> {
         match self.on_store_error(on_store_error) {
             OnStoreError::Allow => Ok(Outcome::unlimited(request)),
-            OnStoreError::Local | OnStoreError::Deny => Err(reason),
+            OnStoreError::Local | OnStoreError::LocalShare(_) | OnStoreError::Deny => Err(reason),
         }
     }
 

@@ -134,7 +134,8 @@ impl LimiterBuilder {
     /// Sets the answer of a call that Redis cannot decide within the deadline, and of one for which
     /// memory is [full](Self::max_keys); [`OnStoreError::Local`] by default. The argument
     /// `on_store_error` of the attribute and
-    /// [`Check::on_store_error`](crate::Check::on_store_error) set it for single calls.
+    /// [`Check::on_store_error`](crate::Check::on_store_error) set it for single calls, and
+    /// [`Policy::on_store_error`](crate::Policy::on_store_error) for a policy.
     ///
     /// After five consecutive failures a circuit breaker opens, and calls get this answer at once.
     /// One probe at a time is sent: the first after 100 ms, then at least one a second.

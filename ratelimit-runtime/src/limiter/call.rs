@@ -8,7 +8,7 @@ use crate::{
     caller::Caller,
     decision::Decision,
     policy::Policy,
-    request::{Op, Outcome, Request},
+    request::{OnStoreError, Op, Outcome, Request},
     telemetry::LimitCounters,
 };
 
@@ -29,6 +29,11 @@ pub(crate) struct Call<'a> {
 impl<'a> Call<'a> {
     pub(super) fn is_peek(self) -> bool {
         self.options.op == Op::Peek
+    }
+
+    /// Returns the answer if the store cannot decide under this policy; none for that of the limiter.
+    pub(super) fn on_store_error(self, policy: &Policy) -> Option<OnStoreError> {
+        policy.answer(self.options.on_store_error)
     }
 
     /// The store's part of the check under this policy.

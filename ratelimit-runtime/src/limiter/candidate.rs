@@ -98,7 +98,7 @@ impl Call<'_> {
             return;
         }
         let policy = if options.leave == 0 { *policy } else { policy.leaving(options.leave) };
-        let (backend, on_store_error) = (&self.limiter.inner.backend, options.on_store_error);
+        let (backend, on_store_error) = (&self.limiter.inner.backend, self.on_store_error(&policy));
         let (request, caller) =
             (self.request_of_candidate(&policy), trial.candidate.caller(self.caller));
         // Memory decides at once, and the deny cache if it has the refusal of the candidate.

@@ -207,7 +207,8 @@ impl<'a> Check<'a> {
     }
 
     /// Sets the answer for a call that the store cannot decide in time or has no room for; by
-    /// default the limiter's own [setting](crate::LimiterBuilder::on_store_error).
+    /// default that of the [policy](Policy::on_store_error), or the limiter's own
+    /// [setting](crate::LimiterBuilder::on_store_error).
     pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
         self.options.on_store_error(on_store_error);
         self

@@ -21,7 +21,8 @@ static SHOWN_TIERS: Mutex<BTreeMap<&str, usize>> = Mutex::new(BTreeMap::new());
 
 impl Limiter {
     /// Sets the metrics of limits that change without a call: `ratelimit_limit`, `ratelimit_enforcement`,
-    /// `ratelimit_used_share`, `ratelimit_permits_held`, `ratelimit_units_total` and `ratelimit_refused_total`.
+    /// `ratelimit_used_share`, `ratelimit_local_share`, `ratelimit_permits_held`, `ratelimit_units_total` and
+    /// `ratelimit_refused_total`.
     ///
     /// Call it before each scrape. The page [`guide::operating`](crate::guide::operating#metrics) describes them. With the
     /// feature `metrics`.
@@ -77,6 +78,9 @@ fn tier_gauge(name: &'static str, index: usize) -> Gauge {
 fn record_counts(counts: &PolicyStats, policy: &Policy) {
     let name = counts.name();
     gauge!("ratelimit_used_share", "policy" => name).set(counts.max_used_share());
+    if let Some(percent) = counts.local_share() {
+        gauge!("ratelimit_local_share", "policy" => name).set(f64::from(percent) / 100.0);
+    }
     if policy.max_concurrency().is_some() {
         #[expect(clippy::cast_precision_loss, reason = "so many calls are not in flight")]
         let held = counts.permits_held() as f64;

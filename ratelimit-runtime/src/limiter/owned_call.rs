@@ -65,6 +65,8 @@ pub struct Options {
     /// `true` if the compiler has validated the policy and the cost.
     pub(crate) is_validated: bool,
     pub(crate) kind: CallKind,
+    /// `true` if the key is the same for all clients.
+    pub(crate) is_shared: bool,
     /// `true` if units are to be taken at once, without an id, and the declared enforcement refuses.
     pub(super) is_plain: bool,
 }
@@ -103,6 +105,11 @@ impl Options {
         self.is_validated = false;
     }
 
+    /// Marks the key as one that is the same for all clients.
+    pub fn shared(&mut self) {
+        self.is_shared = true;
+    }
+
     /// Marks the policy as one that no compiler has validated.
     pub fn unvalidated(&mut self) {
         self.is_validated = false;
@@ -133,6 +140,7 @@ impl Default for Options {
             declared: Enforcement::On,
             is_validated: false,
             kind: CallKind::Check,
+            is_shared: false,
             is_plain: true,
         }
     }

@@ -66,7 +66,7 @@ impl<'a> Call<'a> {
     /// Decides a request for which the deny cache has no refusal. The deadline runs from `asked` on.
     pub(super) async fn decide(self, request: Request<'a>, asked: Instant) -> Decided {
         let backend = &self.limiter.inner.backend;
-        let on_store_error = self.options.on_store_error;
+        let on_store_error = self.on_store_error(request.policy);
         let mut decided = backend.decide(request, self.caller, asked, on_store_error).await;
         let in_memory = || self.permit_of(&request, &decided.outcome);
         decided.permit = decided.permit.take().or_else(in_memory);

@@ -6,7 +6,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{admission::Admission, call::Call, owned_call::Options};
+use super::{
+    admission::{Admission, Deferred},
+    call::Call,
+    owned_call::Options,
+};
 use crate::{
     caller::{self, Caller},
     decision::{Answer, Decision, Permit},
@@ -15,7 +19,7 @@ use crate::{
     observe::{self, Observed},
     overrides::Effective,
     policy::Policy,
-    request::{DecidedBy, Op, Outcome, Request},
+    request::{DecidedBy, OnStoreError, Op, Outcome, Request},
     telemetry::Recorder,
     time::Micros,
 };
@@ -94,7 +98,7 @@ impl<'a> Call<'a> {
 
     /// Answers a call that breaks a rule, whose caller is shut out, or that can never be admitted.
     #[cold]
-    fn reject<A: Admission>(
+    pub(super) fn reject<A: Admission>(
         self,
         effective: &Effective<'_>,
         recorder: Recorder,
@@ -112,10 +116,13 @@ impl<'a> Call<'a> {
             }
             return Ok(A::new(None, || decision));
         }
+        let is_dry_run = effective.is_dry_run();
+        if A::DEFERS && !is_dry_run && matches!(error, RateLimitError::TooLarge(_)) {
+            return Ok(A::deferred(Deferred { recorder, refusal: Err(error) }));
+        }
         if self.is_peek() {
             return Err(error);
         }
-        let is_dry_run = effective.is_dry_run();
         let (policy, units) = (effective.whole(), self.options.cost);
         recorder.record_rejection(policy, units, is_dry_run, &error, || self.caller_digest());
         match &error {
@@ -133,7 +140,7 @@ impl<'a> Call<'a> {
         self,
         request: &Request<'_>,
     ) -> Option<Result<Outcome, UnavailableReason>> {
-        let Self { limiter, caller, options, .. } = self;
+        let Self { limiter, caller, .. } = self;
         if request.takes_permit()
             && !limiter.inner.queues.is_empty()
             && limiter.inner.queues.has_queue(KeyRef::new(request.policy, caller.parts()))
@@ -141,7 +148,8 @@ impl<'a> Call<'a> {
             // The next free permit is that of a call that waits for one.
             return Some(Ok(Outcome::busy()));
         }
-        limiter.inner.backend.decide_now(*request, caller, options.on_store_error)
+        let on_store_error = self.on_store_error(request.policy);
+        limiter.inner.backend.decide_now(*request, caller, on_store_error)
     }
 
     /// Records the outcome and builds the answer. Every check that a store decides ends here, except
@@ -154,6 +162,18 @@ impl<'a> Call<'a> {
         outcome: &Result<Outcome, UnavailableReason>,
         mut permit: Option<Arc<dyn Permit>>,
     ) -> Answer<A> {
+        if A::DEFERS
+            && let Ok(refused) = outcome
+            && !refused.admitted
+            && !effective.is_dry_run()
+        {
+            return Ok(A::deferred(Deferred { recorder, refusal: Ok(*refused) }));
+        }
+        let alone = match outcome {
+            Ok(outcome) if outcome.decided_by == DecidedBy::Fallback => self.alone(effective),
+            _ => None,
+        };
+        let effective = alone.as_ref().unwrap_or(effective);
         self.record(recorder, effective, outcome, permit.as_ref());
         if effective.candidate().is_some() {
             permit = self.try_after(effective, outcome, permit, A::READS);
@@ -167,12 +187,29 @@ impl<'a> Call<'a> {
             }
             Ok(outcome) if outcome.is_busy() => {
                 let wait = self.limiter.inner.busy_wait;
-                (Some(outcome), Busy::new(effective.policy(), wait).into())
+                (Some(outcome), Busy::new(effective.policy(), wait, self.is_shared()).into())
             }
-            Ok(outcome) => (Some(outcome), Exceeded::new(effective.policy(), *outcome).into()),
+            Ok(outcome) => {
+                let error = Exceeded::new(effective.policy(), *outcome, self.is_shared());
+                (Some(outcome), error.into())
+            }
             Err(reason) => (None, Unavailable::new(effective.policy().name(), *reason).into()),
         };
         self.enforce(effective, outcome, error, permit)
+    }
+
+    /// Returns the share of the policy under which this process has decided alone, if it was one, and records it.
+    #[cold]
+    fn alone<'e>(self, effective: &Effective<'e>) -> Option<Effective<'e>> {
+        let of_call = self.on_store_error(effective.policy());
+        let (share, alone) = match self.limiter.inner.backend.on_store_error(of_call) {
+            OnStoreError::LocalShare(share) => (share.percent(), Some(effective.shared_out(share))),
+            _ => (100, None),
+        };
+        if let Some(counters) = self.counters {
+            counters.record_local_share(share);
+        }
+        alone
     }
 
     #[inline]
@@ -260,18 +297,16 @@ impl<'a> Call<'a> {
         }))
     }
 
-    /// Tells a refused client a wait after those of the others, if several share the limit: it counts all calls
-    /// without a caller together, or by a key in which the request's caller is not. Only layers answer clients.
+    /// Returns `true` if several clients share the limit: its key is a literal, it counts all calls without a caller
+    /// together, or the request's caller is not in its key.
+    pub(super) fn is_shared(self) -> bool {
+        self.options.is_shared || !caller::is_of_current(self.caller)
+    }
+
+    /// Tells a refused client of a shared limit a wait after those of the others. Only layers answer clients.
     fn tell_turn(self, error: &mut Exceeded) {
-        if !observe::is_observed() {
-            return;
-        }
-        let client = caller::current().filter(|it| *it != Caller::shared());
-        let is_shared = match &client {
-            Some(client) => !self.caller.has(client),
-            None => *self.caller == Caller::shared(),
-        };
-        if is_shared {
+        if error.is_shared() && observe::is_observed() {
+            let client = caller::current().filter(|it| *it != Caller::shared());
             let limit = (error.policy(), self.caller);
             let wait = self.limiter.inner.spread.turn(limit, client, error, self.options.cost);
             error.tell(wait);

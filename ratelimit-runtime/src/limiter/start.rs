@@ -44,7 +44,7 @@ impl Call<'_> {
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     pub(crate) fn start<A: Admission>(self) -> Started<Answer<A>> {
-        if self.takes_plain_unit() {
+        if !A::DEFERS && self.takes_plain_unit() {
             return self.take_units::<A, true>();
         }
         self.start_with_more()
@@ -59,7 +59,7 @@ impl Call<'_> {
         }
         // The next free permit is that of a call that waits for one.
         let is_first = !takes_permit || self.limiter.inner.queues.is_empty();
-        if self.options.cost > 0 && is_first && self.is_plain_in_memory() {
+        if !A::DEFERS && self.options.cost > 0 && is_first && self.is_plain_in_memory() {
             self.take_units::<A, false>()
         } else {
             self.start_any(false)
@@ -116,13 +116,14 @@ impl Call<'_> {
             && self.is_decided_at_once()
     }
 
-    /// Returns `true` for most calls: units are taken at once, no override changes the policy, and the call is not timed.
+    /// Returns `true` for most calls: units are taken at once, no override changes the policy, and no subscriber sees
+    /// the call.
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     fn is_decided_at_once(self) -> bool {
         self.options.is_plain
             && (!self.limiter.overrides().may_apply(self.policy) || self.is_declared())
-            && !telemetry::is_timed(self.counters.is_some())
+            && !telemetry::is_traced(self.counters.is_some())
             && !has_planned()
     }
 
@@ -148,7 +149,7 @@ impl Call<'_> {
             self.count_refused(self.limiter.inner.backend.uptime_of(mark));
         }
         let outcome = Outcome { decided_by, ..Outcome::refused(wait, reset) };
-        Started::Ready(Err(Exceeded::new(self.policy, outcome).into()))
+        Started::Ready(Err(Exceeded::new(self.policy, outcome, self.is_shared()).into()))
     }
 
     /// Ends a plain call of which an observer reads the decision.

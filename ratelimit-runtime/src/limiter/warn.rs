@@ -54,7 +54,7 @@ impl Call<'_> {
             return;
         }
         let (limit, of_policy) = limit_of(policy, tier.period(), self.caller);
-        let (backend, on_store_error) = (&self.limiter.inner.backend, self.options.on_store_error);
+        let (backend, on_store_error) = (&self.limiter.inner.backend, self.on_store_error(policy));
         let decision = Decision::new(policy, outcome);
         let warning = Warning { percent, caller: self.caller.clone(), decision };
         let request = Request::new(&limit, Op::Take, 1);

@@ -55,8 +55,11 @@ impl<const KEPT: usize> AppliedOverride<KEPT> {
             return None;
         }
         // The override of all limits has policies of several names.
-        let is_same =
-            |known: &Policy| known.full_name() == written.full_name() && known.limits_as(written);
+        let is_same = |known: &Policy| {
+            known.full_name() == written.full_name()
+                && known.declared_answer() == written.declared_answer()
+                && known.limits_as(written)
+        };
         let mut known = self.applied.iter().map_while(OnceCell::get);
         if let Some(known) = known.find(|known| is_same(&known.written)) {
             return known.policy.clone();

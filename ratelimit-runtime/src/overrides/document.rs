@@ -34,7 +34,7 @@ use serde::{
     },
 };
 
-use self::values::{CallerParts, PeriodText, ScaleNumber, ShareText, TimeText, Whole};
+use self::values::{AnswerText, CallerParts, PeriodText, ScaleNumber, ShareText, TimeText, Whole};
 use super::{
     Enforcement, Fault, Layer, Override, OverrideError, callers::Identities, layer::ALL_LIMITS,
 };
@@ -164,6 +164,8 @@ struct OverrideTable {
     since: Option<TimeText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     scale: Option<ScaleNumber>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    on_store_error: Option<AnswerText>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     deny: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -194,7 +196,8 @@ impl From<OverrideTable> for Override {
         let numbers = Self { period, threshold, tiers, burst, concurrency, ..Self::new() };
         let numbers = Self { candidate, since, scale_in_thousandths, ..numbers };
         let enforce = table.enforce.map(|ShareText(percent)| percent);
-        Self { enforcement, enforce, deny, from, until, by, ..numbers }
+        let on_store_error = table.on_store_error.map(|AnswerText(answer)| answer);
+        Self { enforcement, enforce, on_store_error, deny, from, until, by, ..numbers }
     }
 }
 
@@ -220,6 +223,7 @@ impl Serialize for Override {
             candidate: candidate.clone(),
             since: since.map(TimeText),
             scale: self.scale_in_thousandths.map(ScaleNumber),
+            on_store_error: self.on_store_error.map(AnswerText),
             deny: *deny,
             from: from.map(TimeText),
             until: until.map(TimeText),

@@ -3,9 +3,14 @@
 use std::sync::Arc;
 
 use super::{Enforcement, Override, candidate::Candidate};
-use crate::{error::RateLimitError, policy::Policy, request::Outcome};
+use crate::{
+    error::RateLimitError,
+    policy::{LocalShare, OnStoreError, Policy},
+    request::Outcome,
+};
 
 /// The policy and the enforcement of one call, after overrides.
+#[derive(Clone)]
 pub(crate) struct Effective<'a> {
     /// The policy as declared.
     pub(crate) written: &'a Policy,
@@ -15,7 +20,7 @@ pub(crate) struct Effective<'a> {
 }
 
 /// The parts in which a call differs from its declaration.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct ChangedCall {
     /// The policy after overrides, if one changes it.
     overridden: Option<Arc<Policy>>,
@@ -58,6 +63,25 @@ impl<'a> Effective<'a> {
             self.changed.get_or_insert_default().overridden = Some(Arc::new(scaled));
         }
         self
+    }
+
+    /// Returns the same with the answer to calls that Redis cannot decide.
+    pub(super) fn answering(mut self, on_store_error: Option<OnStoreError>) -> Self {
+        if let Some(on_store_error) = on_store_error {
+            let policy = self.whole().with_overridden_answer(on_store_error);
+            self.changed.get_or_insert_default().overridden = Some(Arc::new(policy));
+        }
+        self
+    }
+
+    /// Returns the same for a call that this process has decided alone, under a share.
+    pub(crate) fn shared_out(&self, share: LocalShare) -> Self {
+        let mut alone = self.clone();
+        let changed = alone.changed.get_or_insert_default();
+        changed.overridden = self.whole().shared_out(share, 0).map(Arc::new);
+        let leaving = changed.leaving.as_ref();
+        changed.leaving = leaving.and_then(|policy| policy.shared_out(share, 0));
+        alone
     }
 
     /// Returns the answer of a call that no store decides.

@@ -8,7 +8,7 @@ use std::{
 use ratelimit_core::PolicyFault;
 
 use super::{Enforcement, Fault};
-use crate::policy::{Policy, Tier};
+use crate::policy::{OnStoreError, Policy, Tier};
 
 /// Values that replace those of a limit; a value that is not set stays as declared.
 ///
@@ -79,6 +79,8 @@ pub struct Override {
     pub since: Option<SystemTime>,
     /// The factor of the numbers, in thousandths: 1 to 1 000 000.
     pub scale_in_thousandths: Option<u32>,
+    /// The answer to calls that Redis cannot decide.
+    pub on_store_error: Option<OnStoreError>,
     /// `true` if the caller is shut out. For single callers; excludes all other values but `from`, `until` and `by`.
     pub deny: bool,
     /// The time before which the override counts as none, by the clock of the limiter's Redis.
@@ -221,6 +223,14 @@ impl Override {
         self
     }
 
+    /// Sets the answer to calls that Redis cannot decide, whatever the policy, the check and the limiter say. That of a
+    /// caller comes before that of its plan, this before that of the limit, and this before that of
+    /// [all limits](crate::Place::all).
+    pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
+        self.on_store_error = Some(on_store_error);
+        self
+    }
+
     /// Returns `true` if nothing but numbers of a window is set, as in a candidate.
     pub(super) fn is_window_only(&self) -> bool {
         let Self { period, threshold, burst, since, .. } = *self;
@@ -231,9 +241,9 @@ impl Override {
 
     /// Returns `true` if the override changes no limit and tries nothing.
     pub(super) fn is_empty(&self) -> bool {
-        let is_effective = self.has_enforcement() || self.candidate.is_some();
         let has_numbers = self.has_numbers() || self.scale_in_thousandths.is_some();
-        !is_effective && !has_numbers && self.windows.is_empty()
+        let tries_or_answers = self.candidate.is_some() || self.on_store_error.is_some();
+        !self.has_enforcement() && !has_numbers && !tries_or_answers && self.windows.is_empty()
     }
 
     /// Returns `true` if the override sets an enforcement, one for a share, or a `deny`.
@@ -283,7 +293,8 @@ impl Override {
         is_window || burst.is_some() || concurrency.is_some()
     }
 
-    /// Returns `true` if the override sets what all limits can have together: an enforcement or a factor.
+    /// Returns `true` if the override sets what all limits can have together: an enforcement, a factor or
+    /// an answer.
     pub(super) fn is_for_all_limits(&self) -> bool {
         let Self { deny, candidate, .. } = self;
         !self.is_empty() && !self.has_numbers() && !deny && candidate.is_none()
@@ -296,10 +307,11 @@ impl Override {
         let from = self.from.into_iter().chain(lower.from).max();
         let until = self.until.into_iter().chain(lower.until).min();
         let scale_in_thousandths = self.scale_in_thousandths.or(lower.scale_in_thousandths);
+        let on_store_error = self.on_store_error.or(lower.on_store_error);
         let by = self.by.clone().or_else(|| lower.by.clone());
         let candidate = self.candidate.clone().or_else(|| lower.candidate.clone());
         let numbers = if self.has_numbers() { self } else { lower };
-        let numbers = Self { enforcement, enforce, ..numbers };
+        let numbers = Self { enforcement, enforce, on_store_error, ..numbers };
         Self { candidate, scale_in_thousandths, from, until, by, ..numbers }
     }
 

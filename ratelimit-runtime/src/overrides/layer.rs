@@ -44,9 +44,16 @@ pub(super) struct PlaceChange {
 }
 
 impl Layer {
-    /// Sets the global enforcement.
+    /// Sets the global enforcement. What else the override of all limits has stays.
     pub(crate) fn enforce(&mut self, enforcement: Enforcement) {
-        self.set(ALL_LIMITS, None, Some(Override::new().enforcement(enforcement)));
+        let alone = Override::new().enforcement(enforcement);
+        let before = self.get(ALL_LIMITS, None).cloned().unwrap_or_default();
+        let has_times = before.turns().next().is_some();
+        let both =
+            before.map_parts(|part| Override { enforce: None, ..part }.enforcement(enforcement));
+        // It has no times of its own: before and after those of the others, it is alone.
+        let what = if has_times { alone.and(&both) } else { both };
+        self.set(ALL_LIMITS, None, Some(what));
     }
 
     /// Sets or removes the override of a limit, of all limits under the name `*`, or of one caller.

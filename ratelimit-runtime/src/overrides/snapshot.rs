@@ -15,7 +15,7 @@ use super::{
 use crate::{
     error::Denied,
     key::Caller,
-    policy::{Policy, PolicyName, plans},
+    policy::{OnStoreError, Policy, PolicyName, plans},
 };
 
 /// The overrides of all sources at one moment. A change makes another snapshot.
@@ -28,6 +28,8 @@ pub(super) struct Snapshot {
     global: Option<(Override, OverrideSource)>,
     /// The factor of all limits, in thousandths, of the highest source that has one.
     scale: Option<u32>,
+    /// The answer to calls that Redis cannot decide, of the highest source that has one.
+    on_store_error: Option<OnStoreError>,
     /// The time at which the next override of a limit begins or ends.
     next_turn: Option<SystemTime>,
 }
@@ -63,6 +65,7 @@ impl Snapshot {
         let global = of_all().find(|(what, _)| what.has_enforcement());
         next.global = global.map(|(what, source)| (what.clone(), source));
         next.scale = of_all().find_map(|(what, _)| what.scale_in_thousandths);
+        next.on_store_error = of_all().find_map(|(what, _)| what.on_store_error);
         next.next_turn = layers.iter().filter_map(Layer::next_turn_of_limits).min();
         next
     }
@@ -98,7 +101,8 @@ impl Snapshot {
         let changes_none = self.global.as_ref().is_none_or(|(global, _)| is_on(global));
         let all_limits = layers.iter().filter_map(|layer| layer.get(ALL_LIMITS, None));
         let has_turns = all_limits.flat_map(Override::turns).next().is_some();
-        let is_idle = changes_none && self.scale.is_none() && !has_turns;
+        let changes_all = self.scale.is_some() || self.on_store_error.is_some();
+        let is_idle = changes_none && !changes_all && !has_turns;
         if !is_idle || self.callers.has_all_limits() {
             return NameBits::ALL;
         }
@@ -143,13 +147,15 @@ impl Snapshot {
         let find = |name: PolicyName| self.find(name.hash(), name.text());
         let limits = names.map(|name| name.and_then(find));
         if of_caller().next().is_none() && limits.iter().all(Option::is_none) {
-            return Effective::declared(written, globally(declared)).scaled(self.scale);
+            let declared = Effective::declared(written, globally(declared));
+            return declared.scaled(self.scale).answering(self.on_store_error);
         }
         let limits = || limits.into_iter().flatten();
         let of_limits = || limits().map(|limit| limit.merged.what());
         let own = || of_caller().map(AppliedOverride::what).chain(of_limits());
         let enforcement = globally(own().find_map(of_caller_by).unwrap_or(declared));
         let scale = own().find_map(|what| what.scale_in_thousandths).or(self.scale);
+        let on_store_error = own().find_map(|what| what.on_store_error).or(self.on_store_error);
         let mine = of_caller().find(|mine| mine.what().has_numbers());
         let has_numbers = |limit: &&LimitEntry| limit.merged.what().has_numbers();
         // Numbers of the caller or the plan would also be used in place of an applied candidate.
@@ -163,7 +169,7 @@ impl Snapshot {
         let numbers = mine.or_else(|| of_limit().map(|it| (it.what(), it.apply(written))));
         let (by, overridden) = numbers.unzip();
         let overridden = Effective::overridden(written, enforcement, overridden.flatten(), by);
-        overridden.scaled(scale).trying(candidate)
+        overridden.scaled(scale).answering(on_store_error).trying(candidate)
     }
 
     #[inline]

@@ -69,7 +69,6 @@ impl Override {
     }
 
     /// Returns these windows followed by those of another override.
-    #[cfg(feature = "overrides")]
     pub(super) fn and(&self, later: &Self) -> Self {
         [self.parts(), later.parts()].concat().into()
     }

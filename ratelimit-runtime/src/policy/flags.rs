@@ -26,6 +26,8 @@ impl Flags {
     pub(super) const COUNT_REJECTED: Flag = Flag(1);
     /// There is one tier, and no rule is broken.
     pub(super) const VALID_ALONE: Flag = Flag(1 << 1);
+    /// In an error, several clients share the limit. No error reads the bit of a valid policy, and has no other free.
+    const SHARED: Flag = Self::VALID_ALONE;
     /// Besides, there is no `concurrency`, and the window is none of the calendar.
     pub(super) const SIMPLE: Flag = Flag(1 << 2);
     /// There is a lease.
@@ -72,6 +74,16 @@ impl Flags {
     #[inline]
     pub(super) fn plan(self) -> Option<PlanId> {
         (self.plan != [0; 2]).then_some(self.plan)
+    }
+
+    /// Returns the flags of an error about a limit that several clients share, or one client has for itself.
+    pub(crate) fn of_error(self, is_shared: bool) -> Self {
+        self.with(Self::SHARED, is_shared)
+    }
+
+    /// Returns `true` if these flags of an error are about a limit that several clients share.
+    pub(crate) fn is_shared(self) -> bool {
+        self.has(Self::SHARED)
     }
 
     /// Returns the period as messages name it: `month` of a calendar, or a length of time.

@@ -9,6 +9,12 @@ impl Policy {
     ///
     /// `InvalidPolicy` if a number becomes too large.
     pub(crate) fn scaled(&self, thousandths: u32) -> Result<Self, InvalidPolicy> {
+        let policy = self.times(thousandths);
+        policy.validate_shape().map(|()| policy)
+    }
+
+    /// Returns the same without validation.
+    pub(super) fn times(&self, thousandths: u32) -> Self {
         let times = |number: u32| {
             let scaled = (u64::from(number) * u64::from(thousandths)).div_ceil(1_000);
             u32::try_from(scaled).unwrap_or(u32::MAX)
@@ -19,7 +25,6 @@ impl Policy {
         let mut policy = self.without_lease().with_tiers(&tiers);
         policy.burst = self.burst.map(times);
         policy.concurrency = self.concurrency.map(times);
-        let policy = policy.checked();
-        policy.validate_shape().map(|()| policy)
+        policy.checked()
     }
 }

@@ -87,7 +87,7 @@ fn decision_has_the_numbers_of_the_reply(policy: &Policy, reply: &Value) {
         let decision = Decision::new(policy, outcome);
         assert!(policy.tiers().iter().any(|it| it.period() == decision.period()));
     } else {
-        let exceeded = Exceeded::new(policy, outcome);
+        let exceeded = Exceeded::new(policy, outcome, false);
         assert_eq!(exceeded.retry_after().as_micros(), u128::from(outcome.wait.get()));
         let message = RateLimitError::from(exceeded).to_string();
         assert!(message.contains("retry after"), "{message}");

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering},
 };
 
 use arc_swap::ArcSwap;
@@ -43,6 +43,8 @@ pub(crate) struct LimitCounters {
     pub(super) used: AtomicU32,
     /// The share before it was last read.
     pub(super) used_before: AtomicU32,
+    /// The share in percent under which this process has decided a call alone; 0 if it has decided none.
+    pub(super) local_share: AtomicU8,
     /// The effective policy of a call that was sampled.
     pub(super) recent: Mutex<Option<Policy>>,
     /// The permits of calls in flight that this process holds.
@@ -131,6 +133,11 @@ impl LimitCounters {
     pub(crate) fn count(&'static self, verdict: Verdict, decided_by: DecidedBy) {
         self.calls[verdict as usize][decided_by as usize].fetch_add(1, Ordering::Relaxed);
         metrics::decided(self.name, &self.metrics, verdict, decided_by);
+    }
+
+    /// Records the share of the limit under which this process has decided a call alone, in percent.
+    pub(crate) fn record_local_share(&self, percent: u8) {
+        self.local_share.store(percent, Ordering::Relaxed);
     }
 
     /// Counts the units of a call that was [counted](Self::count).

@@ -38,9 +38,13 @@ const COUNTERS: [(&str, &str); 9] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 8] = [
+const GAUGES: [(&str, &str); 9] = [
     ("ratelimit_enforcement", "2 while a limit refuses calls, 1 in a dry run, 0 while it is off"),
     ("ratelimit_limit", "Units that a caller has in each tier, after overrides"),
+    (
+        "ratelimit_local_share",
+        "Share of a limit under which this process has decided calls without Redis, from 0 to 1",
+    ),
     ("ratelimit_memory_keys", "Keys in this process's memory, one for each policy and caller"),
     ("ratelimit_override_problems", "Overrides that change no limit, by source and problem"),
     ("ratelimit_permits_held", "Permits of calls in flight that this process holds"),

@@ -94,6 +94,7 @@ pub struct PolicyStats {
     refused_by_tier: Vec<u64>,
     refused_within: [u64; TimeWindow::ALL.len()],
     policy: Option<Policy>,
+    local_share: Option<u8>,
     max_used_share: f64,
     permits_held: u64,
     waiting: u64,
@@ -120,6 +121,7 @@ impl PolicyStats {
             refused_within: [TimeWindow::Minute, TimeWindow::TenMinutes, TimeWindow::Hour]
                 .map(|window| limit.refused.calls_within(window)),
             policy: *limit.recent.lock(),
+            local_share: Some(limit.local_share.load(Ordering::Relaxed)).filter(|share| *share > 0),
             max_used_share: limit.max_used_share(),
             permits_held: now(&limit.permits),
             waiting: now(&limit.waiting),
@@ -170,6 +172,13 @@ impl PolicyStats {
     #[must_use]
     pub fn policy(&self) -> Option<&Policy> {
         self.policy.as_ref()
+    }
+
+    /// Returns the share of the limit under which this process decided its latest call without Redis, in percent: that
+    /// of [`OnStoreError::local`](crate::OnStoreError::local), or 100. None if it has decided no such call.
+    #[must_use]
+    pub fn local_share(&self) -> Option<u8> {
+        self.local_share
     }
 
     /// Returns the largest share of a quota that a caller had used after a call, from 0.0 (nothing) to 1.0 (all).

@@ -45,6 +45,9 @@ pub enum HeaderSyntax {
     /// The same, with `X-RateLimit-Reset` in seconds since 1970, as GitHub and Express send it.
     LegacyEpoch,
     /// The headers of [`Draft11`](Self::Draft11) and [`Legacy`](Self::Legacy).
+    ///
+    /// Under all of these, a refusal also has `X-RateLimit-Scope`: `user` if the limit is the caller's own, `shared` if
+    /// [several clients](crate::Exceeded::is_shared) share it. Discord's API has the same field.
     Both,
     /// None.
     Off,
@@ -61,6 +64,7 @@ const QUOTA: &str = "ratelimit";
 const LEGACY_LIMIT: &str = "x-ratelimit-limit";
 const LEGACY_REMAINING: &str = "x-ratelimit-remaining";
 const LEGACY_RESET: &str = "x-ratelimit-reset";
+const SCOPE: &str = "x-ratelimit-scope";
 
 /// The headers that a service has to expose to scripts of other origins, in lower case: those of
 /// [all syntaxes](HeaderSyntax::ALL), and the waits of a [`Refusal`](super::Refusal).
@@ -72,14 +76,14 @@ const LEGACY_RESET: &str = "x-ratelimit-reset";
 /// # }
 /// // For tower-http: `CorsLayer::new().expose_headers(names)`, outside of the layers of this crate.
 /// ```
-pub const EXPOSED_HEADERS: [&str; 7] = {
-    let [policy, quota, limit, remaining, reset] = HeaderSyntax::ALL;
-    [RETRY_AFTER, RETRY_AFTER_MS, policy, quota, limit, remaining, reset]
+pub const EXPOSED_HEADERS: [&str; 8] = {
+    let [policy, quota, limit, remaining, reset, scope] = HeaderSyntax::ALL;
+    [RETRY_AFTER, RETRY_AFTER_MS, policy, quota, limit, remaining, reset, scope]
 };
 
 impl HeaderSyntax {
     /// The names of all headers of all syntaxes, in lower case. [`EXPOSED_HEADERS`] has them too.
-    pub const ALL: [&str; 5] = [POLICY, QUOTA, LEGACY_LIMIT, LEGACY_REMAINING, LEGACY_RESET];
+    pub const ALL: [&str; 6] = [POLICY, QUOTA, LEGACY_LIMIT, LEGACY_REMAINING, LEGACY_RESET, SCOPE];
 
     /// Returns the headers for the answers of a request's limits, as lower-case names and values.
     ///
@@ -119,7 +123,8 @@ impl HeaderSyntax {
             headers.push((QUOTA, list(&quotas, Quota::write_remaining)));
         }
         if matches!(self, Self::Legacy | Self::LegacyEpoch | Self::Both)
-            && let Some(one) = quotas.iter().min_by_key(|it| (!it.is_refused, it.remaining))
+            && let Some(one) =
+                quotas.iter().min_by_key(|it| (it.refused_by.is_none(), it.remaining))
         {
             headers.push((LEGACY_LIMIT, one.units.to_string()));
             headers.push((LEGACY_REMAINING, one.remaining.to_string()));
@@ -129,14 +134,25 @@ impl HeaderSyntax {
                 headers.push((LEGACY_RESET, seconds(from + one.wait).to_string()));
             }
         }
+        if self != Self::Off
+            && let Some(scope) = quotas.iter().find_map(|quota| quota.refused_by)
+        {
+            headers.push((SCOPE, scope.to_owned()));
+        }
         headers
     }
+}
+
+/// Returns the scope of a limit that refused, as clients are told it.
+pub(super) fn scope(is_shared: bool) -> &'static str {
+    if is_shared { "shared" } else { "user" }
 }
 
 /// The quota of one policy after an admitted or refused call.
 struct Quota {
     name: String,
-    is_refused: bool,
+    /// The scope of the limit, if it refused.
+    refused_by: Option<&'static str>,
     units: u32,
     unit: QuotaUnit,
     /// The time in which the units are allotted. Calls in flight have none: a permit is free at any time.
@@ -151,7 +167,7 @@ impl Quota {
         match answer {
             Ok(decision) => Some(Self {
                 name: wire_name(decision.shown_name()),
-                is_refused: false,
+                refused_by: None,
                 units: decision.quota(),
                 unit: decision.unit(),
                 window: window(decision.quota(), decision.threshold(), decision.period()),
@@ -160,7 +176,7 @@ impl Quota {
             }),
             Err(RateLimitError::Exceeded(exceeded)) => Some(Self {
                 name: wire_name(exceeded.shown_name()),
-                is_refused: true,
+                refused_by: Some(scope(exceeded.is_shared())),
                 units: exceeded.quota(),
                 unit: exceeded.unit(),
                 window: window(exceeded.quota(), exceeded.threshold(), exceeded.period()),
@@ -169,7 +185,7 @@ impl Quota {
             }),
             Err(RateLimitError::Busy(busy)) => Some(Self {
                 name: name_in_flight(busy),
-                is_refused: true,
+                refused_by: Some(scope(busy.is_shared())),
                 units: busy.max_concurrency(),
                 unit: QuotaUnit::Requests,
                 window: None,
@@ -182,7 +198,7 @@ impl Quota {
 
     /// Returns `true` if the policy refuses calls of this cost.
     fn is_exhausted(&self) -> bool {
-        self.is_refused || self.remaining == 0
+        self.refused_by.is_some() || self.remaining == 0
     }
 
     fn write_policy(&self, list: &mut String) {

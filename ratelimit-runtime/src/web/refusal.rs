@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{
-    headers::{HeaderSyntax, name_in_flight, push_quoted, wire_name},
+    headers::{HeaderSyntax, name_in_flight, push_quoted, scope, wire_name},
     wait::Wait,
 };
 use crate::error::RateLimitError;
@@ -144,7 +144,8 @@ impl Refusal {
     ///
     /// For a limit that is reached, also of calls in flight, or can never admit the request,
     /// `violated-policies` lists the policy's name as the headers have it. These three have problem types
-    /// of their own, and so has a caller that is shut out.
+    /// of their own, and so has a caller that is shut out. For a limit that is reached, `scope` is `user` if it is the
+    /// caller's own, and `shared` if [several clients](crate::Exceeded::is_shared) share it.
     #[must_use]
     pub fn problem(&self) -> String {
         let mut body = self.open_problem();
@@ -198,14 +199,24 @@ impl Refusal {
         push_quoted(&mut body, kind);
         body.push_str(",\"title\":");
         push_quoted(&mut body, title);
-        let _ = write!(body, ",\"status\":{status},\"detail\":");
-        push_quoted(&mut body, &self.detail());
-        let violated = match self {
-            Self::Limit(RateLimitError::Exceeded(error)) => Some(wire_name(error.shown_name())),
-            Self::Limit(RateLimitError::Busy(error)) => Some(name_in_flight(error)),
-            Self::Limit(RateLimitError::TooLarge(error)) => Some(wire_name(error.shown_name())),
-            _ => None,
+        let _ = write!(body, ",\"status\":{status}");
+        let (violated, is_shared) = match self {
+            Self::Limit(RateLimitError::Exceeded(error)) => {
+                (Some(wire_name(error.shown_name())), Some(error.is_shared()))
+            }
+            Self::Limit(RateLimitError::Busy(error)) => {
+                (Some(name_in_flight(error)), Some(error.is_shared()))
+            }
+            Self::Limit(RateLimitError::TooLarge(error)) => {
+                (Some(wire_name(error.shown_name())), None)
+            }
+            _ => (None, None),
         };
+        if let Some(is_shared) = is_shared {
+            let _ = write!(body, ",\"scope\":\"{}\"", scope(is_shared));
+        }
+        body.push_str(",\"detail\":");
+        push_quoted(&mut body, &self.detail());
         if let Some(name) = violated {
             body.push_str(",\"violated-policies\":[");
             push_quoted(&mut body, &name);

@@ -120,7 +120,7 @@ impl Limiter {
         let effective = call.effective();
         let (policy, request) = (effective.policy(), waiter.request(call, &effective));
         let decide = || {
-            let (backend, on_store_error) = (&self.inner.backend, call.options.on_store_error);
+            let (backend, on_store_error) = (&self.inner.backend, call.on_store_error(policy));
             let outcome = backend.decide_now(request, call.caller, on_store_error)?;
             Some(Decided { outcome, permit: call.permit_of(&request, &outcome) })
         };
@@ -140,21 +140,22 @@ impl Limiter {
         let waiter = &question.waiter;
         let (call, version) = (waiter.call.of(&self), self.overrides().version());
         let effective = call.effective();
-        let request = waiter.request(call, &effective);
+        let (policy, request) = (effective.policy(), waiter.request(call, &effective));
         let decided = call.decide(request, waiter.asked()).await;
         // At the end of its wait, the call has its answer from `on_store_error`.
         let may_wait = request.max_wait > Micros::ZERO;
-        let again = if may_wait { self.asks_again(waiter, &decided) } else { None };
-        self.follow(self.receive(&question, effective.policy(), version, again, || decided));
+        let again = if may_wait { self.asks_again(waiter, policy, &decided) } else { None };
+        self.follow(self.receive(&question, policy, version, again, || decided));
     }
 
     /// Returns the time at which a call that Redis has not decided asks again: after a pause, and at the latest at
     /// the end of its wait. Returns nothing if there is an answer, or if asking again does not help.
-    fn asks_again(&self, waiter: &Waiter, decided: &Decided) -> Option<Instant> {
+    fn asks_again(&self, waiter: &Waiter, policy: &Policy, decided: &Decided) -> Option<Instant> {
         decided.outcome.err().filter(|reason| reason.may_pass())?;
         let (backend, now) = (&self.inner.backend, Instant::now());
         let redis = backend.redis()?;
-        let on_store_error = backend.on_store_error(waiter.call.options.on_store_error);
+        let on_store_error =
+            backend.on_store_error(policy.answer(waiter.call.options.on_store_error));
         if now >= waiter.ends() && on_store_error == OnStoreError::Deny {
             return None;
         }

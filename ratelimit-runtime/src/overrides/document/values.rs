@@ -14,6 +14,7 @@ use toml::value::Datetime;
 use crate::{
     key::Caller,
     overrides::{entry::thousandths, until},
+    policy::{LocalShare, OnStoreError},
 };
 
 /// A whole number; the errors of others name no type of Rust.
@@ -31,6 +32,9 @@ pub(super) struct ScaleNumber(pub(super) u32);
 
 /// A share in percent, such as `10%`.
 pub(super) struct ShareText(pub(super) u8);
+
+/// The answer to calls that Redis cannot decide, such as `local(20)`.
+pub(super) struct AnswerText(pub(super) OnStoreError);
 
 pub(super) struct CallerParts(pub(super) Caller);
 
@@ -191,5 +195,41 @@ impl<'de> Deserialize<'de> for ShareText {
 impl Serialize for ShareText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&format_args!("{}%", self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for AnswerText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let share = || {
+            let percent = text.strip_prefix("local(")?.strip_suffix(')')?.parse().ok()?;
+            LocalShare::new(percent).map(OnStoreError::LocalShare)
+        };
+        let answer = match &*text {
+            "local" => Some(OnStoreError::Local),
+            "deny" => Some(OnStoreError::Deny),
+            "allow" => Some(OnStoreError::Allow),
+            _ => share(),
+        };
+        let why = || {
+            format!(
+                "`on_store_error` must be `local`, `deny`, `allow`, or `local` with a share of 1 to 100 \
+                 percent such as `local(20)`, not `{text}`"
+            )
+        };
+        answer.map(Self).ok_or_else(|| de::Error::custom(why()))
+    }
+}
+
+impl Serialize for AnswerText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            OnStoreError::Local => serializer.serialize_str("local"),
+            OnStoreError::Deny => serializer.serialize_str("deny"),
+            OnStoreError::Allow => serializer.serialize_str("allow"),
+            OnStoreError::LocalShare(share) => {
+                serializer.collect_str(&format_args!("local({})", share.percent()))
+            }
+        }
     }
 }

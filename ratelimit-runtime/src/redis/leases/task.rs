@@ -89,6 +89,12 @@ impl LeaseTask {
             }
             Ok(None) => {}
             Err(_) => {
+                // Redis is away: this process may decide alone, and has used a part of the limit already.
+                let used = request.returned.map_or(0, |ended| ended.used);
+                if used > 0 {
+                    let taken = Request::new(policy, Op::Take, used);
+                    let _ = leases.remote.fallback.decide(key.as_key_ref(), taken);
+                }
                 if is_unused {
                     leases.lost.fetch_add(1, Ordering::Relaxed);
                 }

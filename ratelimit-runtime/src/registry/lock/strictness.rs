@@ -49,10 +49,16 @@ pub(super) fn of_property(
                 Some(share) => Some(share.strip_suffix('%')?.parse().ok()?),
                 None => Some(0),
             },
-            "on_store_error" => [Some("allow"), Some("local"), Some("deny")]
-                .iter()
-                .position(|word| *word == value)
-                .map(|index| index as u64),
+            "on_store_error" => match value? {
+                "allow" => Some(0),
+                "local" => Some(1),
+                "deny" => Some(101),
+                share => {
+                    let percent: u64 =
+                        share.strip_prefix("local(")?.strip_suffix(')')?.parse().ok()?;
+                    101_u64.checked_sub(percent)
+                }
+            },
             "skip" if is_new => Some(value.is_none().into()),
             _ => None,
         }

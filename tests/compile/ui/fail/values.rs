@@ -79,6 +79,31 @@ async fn quoted_word() -> Done {
     Ok(())
 }
 
+#[rate_limit(on_store_error = local(0))]
+async fn no_share() -> Done {
+    Ok(())
+}
+
+#[rate_limit(on_store_error = local(101))]
+async fn more_than_all() -> Done {
+    Ok(())
+}
+
+#[rate_limit(on_store_error = local("20%"))]
+async fn share_as_text() -> Done {
+    Ok(())
+}
+
+#[rate_limit(on_store_error = local(share))]
+async fn share_of_a_call(share: u8) -> Done {
+    Ok(())
+}
+
+#[rate_limit(on_store_error = deny(20))]
+async fn share_of_another_word() -> Done {
+    Ok(())
+}
+
 #[rate_limit(threshold = 5, cost = 6)]
 async fn never_passes() -> Done {
     Ok(())
@@ -93,5 +118,6 @@ fn main() {
     let _ = (zero(), negative(), too_large(), overflow(), wrong_type(), more_wrong_types());
     let _ = (bad_unit(), no_unit(), fraction(), no_time(), too_short(), too_long());
     let _ = (wait_with_a_bad_unit(), word_of_another_library(), quoted_word());
-    let _ = (never_passes(), empty());
+    let _ = (no_share(), more_than_all(), share_as_text(), share_of_a_call(1));
+    let _ = (share_of_another_word(), never_passes(), empty());
 }

@@ -1,0 +1,114 @@
+//! The answer to calls that Redis cannot decide, and a policy's share while this process decides alone.
+
+use super::Policy;
+
+/// The answer to a call that Redis cannot decide in time, or for which memory is full.
+///
+/// A key with a value of another type is no outage. Such a call always fails with
+/// [`UnavailableReason::WrongType`](crate::UnavailableReason::WrongType), and the value is not
+/// changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum OnStoreError {
+    /// The memory store decides, for this process alone, until Redis is back. A call for which
+    /// memory has no room fails as with [`Deny`](Self::Deny).
+    #[default]
+    Local,
+    /// The same under a share of the limit: [`OnStoreError::local`].
+    LocalShare(LocalShare),
+    /// The call fails with [`RateLimitError::Unavailable`](crate::RateLimitError::Unavailable).
+    Deny,
+    /// The call passes.
+    Allow,
+}
+
+/// A share of a limit, in whole percent from 1 to 100.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LocalShare(u8);
+
+impl LocalShare {
+    /// Returns the share of so many percent, if that is 1 to 100.
+    #[must_use]
+    pub const fn new(percent: u8) -> Option<Self> {
+        match percent {
+            1..=100 => Some(Self(percent)),
+            _ => None,
+        }
+    }
+
+    /// Returns the share in percent.
+    #[must_use]
+    pub const fn percent(self) -> u8 {
+        self.0
+    }
+}
+
+impl OnStoreError {
+    /// Lets the memory store decide under a share of the limit, in percent. Another share than 1 to 100 does not
+    /// compile.
+    ///
+    /// While Redis is away, each process admits that share of the thresholds, of a burst and of the calls in flight,
+    /// rounded up. So ten processes under 10 % admit about as much as the limit. A call that costs more than the share
+    /// fails as with [`Deny`](Self::Deny). Units on [lease](Policy::lease) that the process has used count.
+    ///
+    /// A share that is known at run time is [`LocalShare::new`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{DecidedBy, Limiter, OnStoreError, Policy};
+    ///
+    /// const LOGIN: Policy = Policy::sliding_window("login", Duration::from_secs(60), 10)
+    ///     .on_store_error(OnStoreError::local::<20>());
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // Nothing listens on this port.
+    /// let limiter = Limiter::builder().connect_lazy("redis://127.0.0.1:1/")?;
+    /// let decision = limiter.check(&LOGIN, "alice").await?;
+    /// assert_eq!((decision.decided_by(), decision.threshold()), (DecidedBy::Fallback, 2));
+    /// limiter.check(&LOGIN, "alice").await?;
+    /// assert!(limiter.check(&LOGIN, "alice").await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn local<const PERCENT: u8>() -> Self {
+        const { assert!(PERCENT >= 1 && PERCENT <= 100, "a share is 1 to 100 percent") }
+        Self::LocalShare(LocalShare(PERCENT))
+    }
+}
+
+impl Policy {
+    /// Sets the answer to a call that Redis cannot decide in time, or for which memory is full; by default the
+    /// limiter's own [setting](crate::LimiterBuilder::on_store_error).
+    ///
+    /// [`Check::on_store_error`](crate::Check::on_store_error) and the attribute's argument set it for single calls
+    /// and functions, and come before this. An [override](crate::Override::on_store_error) comes before all.
+    pub const fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
+        self.on_store_error = Some(on_store_error);
+        self
+    }
+
+    /// Returns this policy with the answer of an override.
+    pub(crate) const fn with_overridden_answer(mut self, on_store_error: OnStoreError) -> Self {
+        self.overridden_answer = Some(on_store_error);
+        self
+    }
+
+    /// Returns the answer to a call with this one of its own; none for that of the limiter.
+    pub(crate) fn answer(&self, of_call: Option<OnStoreError>) -> Option<OnStoreError> {
+        self.overridden_answer.or(of_call).or(self.on_store_error)
+    }
+
+    /// Returns the answer to calls without one of their own.
+    pub(crate) const fn declared_answer(&self) -> Option<OnStoreError> {
+        self.on_store_error
+    }
+
+    /// Returns the policy under which this process decides alone; none if it never admits a call of this cost. A tier
+    /// that can never refuse is no fault here.
+    pub(crate) fn shared_out(&self, share: LocalShare, cost: u32) -> Option<Self> {
+        let policy = self.times(u32::from(share.percent()) * 10);
+        policy.tiers().iter().all(|tier| cost <= policy.quota_of(*tier)).then_some(policy)
+    }
+}
