@@ -44,6 +44,11 @@
 // "Floor N" in a module's first lines is its level in `ci/floors`: imports point to the same floor or
 // to lower ones, never up.
 mod algorithms;
+#[cfg(feature = "redis")]
+mod background;
+#[cfg(not(feature = "redis"))]
+#[path = "background/disabled.rs"]
+mod background;
 mod calendar;
 pub mod caller;
 mod callsite;

@@ -9,12 +9,12 @@ use super::{
     wrapped::{CandidateCharge, Wrapped},
 };
 use crate::{
+    background,
     caller::Caller,
     decision::{Decision, Permit},
     error::{RateLimitError, UnavailableReason},
     overrides::{Candidate, Effective},
     policy::Policy,
-    redis,
     request::{Op, Outcome, Request},
     telemetry,
 };
@@ -117,7 +117,7 @@ impl Call<'_> {
             return self.end_trial(&trial, &caller, request, decided);
         }
         let (limiter, owned) = (self.limiter.clone(), self.owned());
-        redis::start(async move {
+        background::start(async move {
             let (call, backend) = (owned.of(&limiter), &limiter.inner.backend);
             let decide =
                 |request, caller| backend.decide(request, caller, Instant::now(), on_store_error);

@@ -5,10 +5,9 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult, Value};
 
 use super::{
-    cluster::slot::ranges,
-    failure::{Failure, message},
-    resp::ReplyReader,
     script::ScriptCall,
+    servers::cluster::slot::ranges,
+    transport::{Failure, ReplyReader, message},
 };
 use crate::{
     decision::Decision,

@@ -22,7 +22,7 @@ pub(super) use self::{
     permits::{MAX_RENEWED, decode_lost, release, renew, reset},
     settle::{settle_command, settle_is_known_for},
 };
-use super::echo::{Command, next_echo};
+use super::transport::{Command, next_echo};
 use crate::{
     calendar,
     error::UnavailableReason,

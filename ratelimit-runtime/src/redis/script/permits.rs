@@ -7,7 +7,7 @@ use crate::{
     error::UnavailableReason,
     key::Key,
     policy::Policy,
-    redis::echo::Command,
+    redis::transport::Command,
     request::{CallerUsage, Mark, Outcome, PermitClaim, PermitRequest},
     time::Micros,
 };
