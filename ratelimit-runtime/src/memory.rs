@@ -134,7 +134,7 @@ impl MemoryStore {
         let lookup = self.hasher.lookup(key);
         let mut table = self.shard(&lookup).table.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        if takes_permit && table.permits.held(&lookup) >= policy.max_concurrency()? {
+        if takes_permit && table.permits.held(&lookup) >= policy.get_concurrency()? {
             return None;
         }
         let outcome = table.take_units(&lookup, now, policy, units, reads);

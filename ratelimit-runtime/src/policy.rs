@@ -44,6 +44,9 @@ use crate::time::Micros;
 /// [`RateLimitError::InvalidPolicy`](crate::RateLimitError::InvalidPolicy), and a threshold of 0 is
 /// [`RateLimitError::TooLarge`](crate::RateLimitError::TooLarge).
 ///
+/// A method sets a value by its noun, and `get_` before the noun reads it: [`burst`](Self::burst),
+/// [`get_burst`](Self::get_burst).
+///
 /// ```
 /// use std::time::Duration;
 /// use ratelimit_runtime::Policy;
@@ -198,7 +201,7 @@ impl Policy {
 
     /// Returns the size of the bucket in tokens, if [`burst`](Self::burst) has set one.
     #[must_use]
-    pub const fn burst_size(&self) -> Option<u32> {
+    pub const fn get_burst(&self) -> Option<u32> {
         self.burst
     }
 

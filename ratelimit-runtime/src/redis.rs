@@ -213,7 +213,7 @@ impl RedisBackend {
                 if !outcome.is_busy()
                     && (request.op == Op::Take || !request.policy.has_block())
                     && !request.policy.tiers().is_empty()
-                    && outcome.turn() == Micros::ZERO
+                    && outcome.turn == Micros::ZERO
                 {
                     self.store.deny_cache.insert(key.as_key_ref(), request, outcome, trip);
                 }

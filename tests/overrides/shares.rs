@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use harness::RedisServer;
 use ratelimit_runtime::{
-    Enforcement, Limiter, Override, Place, Policy,
+    Enforcement, Limiter, Override, Policy,
+    overrides::Place,
     stats::{self, Verdict},
 };
 

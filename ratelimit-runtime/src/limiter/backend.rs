@@ -200,7 +200,7 @@ impl Backend {
         };
         Ok(CallerUsage {
             tiers: policy.tiers().iter().map(look).collect::<Result<_, _>>()?,
-            free: policy.max_concurrency().unwrap_or_default().saturating_sub(store.held(key)),
+            free: policy.get_concurrency().unwrap_or_default().saturating_sub(store.held(key)),
             blocked: store.blocked_for(key, policy)?,
         })
     }

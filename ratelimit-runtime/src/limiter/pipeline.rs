@@ -204,7 +204,7 @@ impl<'a> Call<'a> {
         });
         if let Some(permit) = &permit
             && self.options.kind.is_function()
-            && effective.policy().max_concurrency().is_some()
+            && effective.policy().get_concurrency().is_some()
         {
             observe::keep_for_response(permit);
         }

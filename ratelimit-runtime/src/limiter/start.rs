@@ -53,7 +53,7 @@ impl Call<'_> {
     /// Starts a call that has a cost, takes a permit, or is not plain.
     #[inline(never)]
     fn start_with_more<A: Admission>(self) -> Started<Answer<A>> {
-        let takes_permit = self.policy.max_concurrency().is_some();
+        let takes_permit = self.policy.get_concurrency().is_some();
         if takes_permit {
             observe::free_ended();
         }
@@ -72,7 +72,7 @@ impl Call<'_> {
     #[inline(always)]
     fn take_units<A: Admission, const IS_SINGLE: bool>(self) -> Started<Answer<A>> {
         let units = if IS_SINGLE { 1 } else { self.options.cost };
-        let takes_permit = !IS_SINGLE && self.policy.max_concurrency().is_some();
+        let takes_permit = !IS_SINGLE && self.policy.get_concurrency().is_some();
         let is_observed = observe::is_observed();
         let is_sampled = self.counters.is_some_and(LimitCounters::is_sampled);
         let reads = A::READS || is_observed || is_sampled;

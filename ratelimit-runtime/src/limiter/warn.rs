@@ -33,7 +33,7 @@ pub(super) fn limit_of(policy: &Policy, period: Duration, caller: &Caller) -> (P
         None => Algorithm::FixedWindow,
     };
     let limit = Policy::new("ratelimit_runtime::warned", algorithm, period, 1);
-    (policy.time_zone().map_or(limit, |zone| limit.zone(zone)), of_policy)
+    (policy.get_zone().map_or(limit, |zone| limit.zone(zone)), of_policy)
 }
 
 impl Call<'_> {

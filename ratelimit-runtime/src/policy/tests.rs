@@ -138,7 +138,7 @@ fn a_lease_makes_a_bucket_smaller() {
     let window = Policy::sliding_window("p", SECOND, 1_000_000).lease(lease);
     assert_eq!(window.validate(), Ok(()));
     assert!(window.is_simple() && window.is_valid_alone());
-    assert_eq!(window.lease_length(), Some(lease));
+    assert_eq!(window.get_lease(), Some(lease));
     assert!(!window.limits_as(&window.without_lease()));
     let fixed = Policy::fixed_window("p", SECOND, 1_000).lease(lease);
     assert!(fixed.is_valid_alone() && fixed.is_simple());
@@ -167,7 +167,7 @@ fn a_lease_makes_a_bucket_smaller() {
 fn a_lease_is_of_whole_milliseconds_and_at_most_a_tenth_of_a_period() {
     let window = Policy::sliding_counter("p", SECOND, 1_000).tier(MAX, 100_000);
     let leased = |micros| window.lease(Duration::from_micros(micros));
-    assert_eq!(leased(1_999).lease_length(), Some(Duration::from_millis(1)));
+    assert_eq!(leased(1_999).get_lease(), Some(Duration::from_millis(1)));
     assert!(message(&leased(999)).ends_with("`lease` must be at least 1 ms, but is 0"));
     assert_eq!(leased(100_999).validate(), Ok(()));
     assert!(message(&leased(101_000)).contains("a tenth of the shortest period of 1 s"));

@@ -185,7 +185,7 @@ impl<'a> PendingPermit<'a> {
         request: Request<'a>,
         asked: Instant,
     ) -> Option<Self> {
-        request.policy.max_concurrency()?;
+        request.policy.get_concurrency()?;
         let claim = (request.max_wait > Micros::ZERO).then(|| PermitClaim {
             process: registry.process,
             held: registry.store.fallback.held(key.as_key_ref()),
@@ -219,7 +219,7 @@ impl<'a> PendingPermit<'a> {
         }
         let policy = self.request.policy;
         let timeout = Duration::from(policy.permit_timeout());
-        let most = policy.max_concurrency().unwrap_or(u32::MAX);
+        let most = policy.get_concurrency().unwrap_or(u32::MAX);
         let (until, due) = (Some(asked + timeout), asked + timeout / AGE);
         let group = RenewalGroup { key: key.clone(), timeout, most };
         let permit = HeldPermit { group, until, due };

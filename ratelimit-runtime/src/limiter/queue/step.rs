@@ -194,7 +194,7 @@ impl KeyQueue {
         // Calls before it may still sleep: each learns late that its turn has come, if its reply was late.
         let is_in_line = counted.is_some_and(|outcome| {
             let is_behind = !self.turns.is_empty() && outcome.decided_by != DecidedBy::Fallback;
-            outcome.turn() > Micros::ZERO || is_behind
+            outcome.turn > Micros::ZERO || is_behind
         });
         if is_current && !is_busy {
             self.leave_permits(waiter);

@@ -256,7 +256,8 @@ mod tests {
 
     impl Subscriber for Foreign {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            metadata.is_event() && metadata.target() == "ratelimit_runtime::redis::credentials"
+            metadata.is_event()
+                && metadata.target() == "ratelimit_runtime::redis::transport::credentials"
         }
         fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
             span::Id::from_u64(1)
