@@ -118,8 +118,8 @@ impl MemoryStore {
         &self.clock
     }
 
-    /// Takes units of a key that is stored, and a permit, or refuses a unit, under a valid policy of one tier that no
-    /// override changes: see [`State::take_units`](crate::algorithms::State::take_units).
+    /// Takes units of a key that is stored, and a permit, or refuses a unit: see
+    /// [`State::take_units`](crate::algorithms::State::take_units).
     #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
     pub(crate) fn take_units(

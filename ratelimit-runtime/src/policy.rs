@@ -248,8 +248,9 @@ impl Policy {
                     None => None,
                 },
             );
-        let is_simple = is_valid && self.state.is_plain() && self.concurrency.is_none();
-        let flags = self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::SIMPLE, is_simple);
+        let is_one_tier = is_valid && !self.is_calendar() && self.concurrency.is_none();
+        let flags =
+            self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::ONE_TIER, is_one_tier);
         let flags = flags.with(Flags::LEASED, self.lease.is_some());
         self.flags = flags.with(Flags::BLOCKS, self.has_block());
         self
@@ -257,8 +258,8 @@ impl Policy {
 
     /// Returns `true` if there is one tier and nothing else, and no rule is broken.
     #[inline]
-    pub(crate) const fn is_simple(&self) -> bool {
-        self.flags.has(Flags::SIMPLE)
+    pub(crate) const fn is_one_tier(&self) -> bool {
+        self.flags.has(Flags::ONE_TIER)
     }
 
     /// Returns `true` if there is one tier, and no rule is broken.

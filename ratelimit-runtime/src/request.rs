@@ -49,7 +49,7 @@ impl<'a> Request<'a> {
 
     /// Returns `true` if units are taken at once, without an id, under a policy that no override changes.
     #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
+    pub(crate) fn takes_at_once(&self) -> bool {
         self.cost > 0
             && self.op == Op::Take
             && self.id.is_none()

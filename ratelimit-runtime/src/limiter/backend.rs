@@ -103,8 +103,8 @@ impl Backend {
         }
     }
 
-    /// Takes units, and a permit, or refuses a unit, under a valid policy of one tier that no override changes. Memory
-    /// decides for a caller that it knows. On Redis units on lease and the deny cache decide about one unit.
+    /// Takes units, and a permit, or refuses a unit: see [`State::take_units`](crate::algorithms::State::take_units).
+    /// Memory decides for a caller that it knows. On Redis units on lease and the deny cache decide about one unit.
     #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
     pub(super) fn take_units(

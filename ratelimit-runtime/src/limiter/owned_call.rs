@@ -65,8 +65,8 @@ pub struct Options {
     /// `true` if the compiler has validated the policy and the cost.
     pub(crate) is_validated: bool,
     pub(crate) kind: CallKind,
-    /// `true` if units are to be taken at once, without an id, and the declared enforcement refuses.
-    pub(super) is_plain: bool,
+    /// `true` if nothing but a cost is set: units are taken at once, and the declared enforcement refuses.
+    pub(super) has_only_cost: bool,
 }
 
 impl Options {
@@ -74,7 +74,7 @@ impl Options {
     #[inline]
     pub(crate) fn declare(&mut self, declared: Enforcement) {
         self.declared = declared;
-        self.is_plain &= declared == Enforcement::On;
+        self.has_only_cost &= declared == Enforcement::On;
     }
 
     /// Sets the units that the call takes.
@@ -86,20 +86,20 @@ impl Options {
     /// Sets the id under which the call is charged once.
     pub fn request_id(&mut self, id: &impl fmt::Display) {
         self.id = Some(key::hash_request_id(id));
-        self.is_plain = false;
+        self.has_only_cost = false;
     }
 
     /// Sets the share that the call leaves, in percent.
     pub fn leave(&mut self, percent: u32) {
         self.leave = u8::try_from(percent).map_or(100, |percent| percent.min(100));
-        self.is_plain &= percent == 0;
+        self.has_only_cost &= percent == 0;
         self.is_validated = false;
     }
 
     /// Sets the used share of the quota at which the limiter warns, in percent.
     pub fn warn_at(&mut self, percent: u32) {
         self.warn_at = u8::try_from(percent).unwrap_or(u8::MAX);
-        self.is_plain &= percent == 0;
+        self.has_only_cost &= percent == 0;
         self.is_validated = false;
     }
 
@@ -111,7 +111,7 @@ impl Options {
     /// Sets how long the call waits for room.
     pub fn max_wait(&mut self, max_wait: Duration) {
         self.max_wait = max_wait;
-        self.is_plain = false;
+        self.has_only_cost = false;
     }
 
     /// Sets the answer if the store cannot decide.
@@ -133,7 +133,7 @@ impl Default for Options {
             declared: Enforcement::On,
             is_validated: false,
             kind: CallKind::Check,
-            is_plain: true,
+            has_only_cost: true,
         }
     }
 }

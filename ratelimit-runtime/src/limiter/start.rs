@@ -1,7 +1,7 @@
 //! The start of a call, the one entry of the pipeline.
 //!
-//! Most calls are plain, and are decided by [`Call::take_units`]. In memory it also decides calls that have a cost or
-//! take a permit. [`Call::start_any`] starts all others.
+//! [`Call::path`] chooses the way of a call. Most are plain, and decided by [`Call::take_units`]. [`Call::start_any`]
+//! starts all others, and plain ones that are left undecided.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -19,6 +19,17 @@ use crate::{
     telemetry::{self, LimitCounters, Recorder, Verdict},
     time::Micros,
 };
+
+/// The way of a call to its decision.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallPath {
+    /// A plain call takes one unit and no permit: memory, a lease or the deny cache may decide it.
+    OneUnit,
+    /// A plain call has a cost or takes a permit, and memory may decide it.
+    Units,
+    /// Any other call.
+    General,
+}
 
 /// The future that brings an answer, on the heap: in place it would add some kilobytes to every future that
 /// contains it.
@@ -44,26 +55,58 @@ impl Call<'_> {
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     pub(crate) fn start<A: Admission>(self) -> Started<Answer<A>> {
-        if self.takes_plain_unit() {
-            return self.take_units::<A, true>();
+        match self.path() {
+            CallPath::OneUnit => self.take_units::<A, true>(),
+            path => self.start_other(path),
         }
-        self.start_with_more()
     }
 
-    /// Starts a call that has a cost, takes a permit, or is not plain.
+    /// Starts a call that takes more than one unit, or is not plain.
     #[inline(never)]
-    fn start_with_more<A: Admission>(self) -> Started<Answer<A>> {
+    fn start_other<A: Admission>(self, path: CallPath) -> Started<Answer<A>> {
         let takes_permit = self.policy.get_concurrency().is_some();
         if takes_permit {
             observe::free_ended();
         }
         // The next free permit is that of a call that waits for one.
         let is_first = !takes_permit || self.limiter.inner.queues.is_empty();
-        if self.options.cost > 0 && is_first && self.is_plain_in_memory() {
+        if path == CallPath::Units && is_first {
             self.take_units::<A, false>()
         } else {
             self.start_any(false)
         }
+    }
+
+    /// Chooses the way of the call. That of one unit is told apart in the caller's own code, the others by a function.
+    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
+    #[inline(always)]
+    pub(super) fn path(self) -> CallPath {
+        if self.options.cost == 1 && self.policy.is_one_tier() && self.is_plain() {
+            CallPath::OneUnit
+        } else {
+            self.path_of_others()
+        }
+    }
+
+    /// A refusal of several units in the deny cache has more numbers than a plain one, so memory alone takes them.
+    #[inline(never)]
+    fn path_of_others(self) -> CallPath {
+        let is_taken_in_memory = self.options.cost > 0
+            && self.limiter.is_in_memory()
+            && self.policy.is_surely_valid(self.options.cost)
+            && !self.policy.is_calendar()
+            && self.is_plain();
+        if is_taken_in_memory { CallPath::Units } else { CallPath::General }
+    }
+
+    /// Returns `true` for most calls: units are taken at once, no override changes the policy, and the call is not timed.
+    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
+    #[inline(always)]
+    fn is_plain(self) -> bool {
+        self.options.has_only_cost
+            && (!self.limiter.overrides().may_apply(self.policy) || self.is_declared())
+            && !telemetry::is_timed(self.counters.is_some())
+            && !has_planned()
     }
 
     /// Takes the units of a plain call, and a permit. One that `IS_SINGLE` takes one unit and no permit, and has its
@@ -97,33 +140,6 @@ impl Call<'_> {
         }
         let request = Request::new(self.policy, Op::Take, units);
         Started::Ready(Ok(A::new(permit, || self.counted(request, outcome.outcome()))))
-    }
-
-    /// Returns `true` if the call is plain and takes one unit.
-    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
-    #[inline(always)]
-    pub(super) fn takes_plain_unit(self) -> bool {
-        self.options.cost == 1 && self.policy.is_simple() && self.is_decided_at_once()
-    }
-
-    /// Returns `true` if the call is plain but for its cost and its permit, and memory decides. A refusal of several
-    /// units in the deny cache has more numbers than a plain one.
-    #[inline]
-    pub(super) fn is_plain_in_memory(self) -> bool {
-        self.limiter.is_in_memory()
-            && self.policy.is_surely_valid(self.options.cost)
-            && !self.policy.is_calendar()
-            && self.is_decided_at_once()
-    }
-
-    /// Returns `true` for most calls: units are taken at once, no override changes the policy, and the call is not timed.
-    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
-    #[inline(always)]
-    fn is_decided_at_once(self) -> bool {
-        self.options.is_plain
-            && (!self.limiter.overrides().may_apply(self.policy) || self.is_declared())
-            && !telemetry::is_timed(self.counters.is_some())
-            && !has_planned()
     }
 
     /// Returns `true` if no override changes the call.
@@ -163,18 +179,18 @@ impl Call<'_> {
         Started::Ready(self.finish(&effective, recorder, &Ok(outcome.outcome()), permit))
     }
 
-    /// Starts a check of any kind. One that `is_plain` has been left undecided: units on lease and the deny
+    /// Starts a check of any kind. One that `is_left` is a plain one without a decision: units on lease and the deny
     /// cache are not asked again, because this call may be the one that revalidates its refusal.
     #[cold]
     #[inline(never)]
-    fn start_any<A: Admission>(self, is_plain: bool) -> Started<Answer<A>> {
+    fn start_any<A: Admission>(self, is_left: bool) -> Started<Answer<A>> {
         let inner = &self.limiter.inner;
         let recorder = Recorder::new(self.counters);
         let effective = self.effective();
         if let Some(answer) = self.answer_without_store(&effective, recorder, || None) {
             return Started::Ready(answer);
         }
-        let is_left_to_redis = is_plain && inner.backend.redis().is_some();
+        let is_left_to_redis = is_left && inner.backend.redis().is_some();
         if !is_left_to_redis && !self.may_wait(&effective) {
             let request = self.request(&effective);
             if let Some(outcome) = self.decide_now(&request) {

@@ -27,7 +27,7 @@ impl Flags {
     /// There is one tier, and no rule is broken.
     pub(super) const VALID_ALONE: Flag = Flag(1 << 1);
     /// Besides, there is no `concurrency`, and the window is none of the calendar.
-    pub(super) const SIMPLE: Flag = Flag(1 << 2);
+    pub(super) const ONE_TIER: Flag = Flag(1 << 2);
     /// There is a lease.
     pub(super) const LEASED: Flag = Flag(1 << 3);
     /// Callers are shut out who exceed the limit.
