@@ -30,7 +30,6 @@ mod usage;
 mod wait;
 mod warn;
 mod warning;
-mod wrapped;
 
 #[cfg(all(feature = "testing", feature = "calendar"))]
 pub(crate) use self::isolated::set_calendar;

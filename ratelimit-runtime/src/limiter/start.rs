@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::isolated::has_planned;
 use super::{admission::Admission, backend::Decided, call::Call};
 use crate::{
-    decision::{Answer, Permit},
+    decision::{Answer, CallEnd, Permit},
     error::Exceeded,
     observe,
     overrides::Effective,
@@ -176,7 +176,8 @@ impl Call<'_> {
     ) -> Started<Answer<A>> {
         let effective = Effective::declared(self.policy, self.options.declared);
         let recorder = Recorder::untimed(self.counters);
-        Started::Ready(self.finish(&effective, recorder, &Ok(outcome.outcome()), permit))
+        let outcome = Ok(outcome.outcome());
+        Started::Ready(self.finish(&effective, recorder, &outcome, permit, CallEnd::default()))
     }
 
     /// Starts a check of any kind. One that `is_left` is a plain one without a decision: units on lease and the deny
@@ -187,7 +188,7 @@ impl Call<'_> {
         let inner = &self.limiter.inner;
         let recorder = Recorder::new(self.counters);
         let effective = self.effective();
-        if let Some(answer) = self.answer_without_store(&effective, recorder, || None) {
+        if let Some(answer) = self.answer_without_store(&effective, recorder, CallEnd::default) {
             return Started::Ready(answer);
         }
         let is_left_to_redis = is_left && inner.backend.redis().is_some();
@@ -195,7 +196,8 @@ impl Call<'_> {
             let request = self.request(&effective);
             if let Some(outcome) = self.decide_now(&request) {
                 let permit = self.permit_of(&request, &outcome);
-                return Started::Ready(self.finish(&effective, recorder, &outcome, permit));
+                let end = CallEnd::default();
+                return Started::Ready(self.finish(&effective, recorder, &outcome, permit, end));
             }
         }
         inner.notices.lease_of_few_units(self.policy);
@@ -209,7 +211,7 @@ impl Call<'_> {
             let effective = Effective { written: call.policy, enforcement, changed };
             let request = call.request(&effective);
             let Decided { outcome, permit } = call.decide(request, Instant::now()).await;
-            call.finish(&effective, recorder, &outcome, permit)
+            call.finish(&effective, recorder, &outcome, permit, CallEnd::default())
         }))
     }
 }
