@@ -225,7 +225,7 @@ impl Limiter {
         let standing = self.inner.backend.advance(&waiter.key, place).await;
         let receive = |queue: &mut KeyQueue| {
             queue.receive_standing(&turn, policy, standing, asked);
-            queue.is_moving
+            queue.is_moving()
         };
         let (is_moving, after) = self.inner.queues.change(&waiter.text, receive);
         self.follow(after);
