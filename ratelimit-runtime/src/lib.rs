@@ -68,6 +68,7 @@ mod memory;
 #[cfg(all(test, not(ratelimit_loom)))]
 mod models;
 mod observe;
+mod opaque;
 pub mod overrides;
 mod policy;
 #[cfg(feature = "redis")]

@@ -62,6 +62,7 @@ use crate::{
     error::{ConnectError, FlushError, RateLimitError, ServerStatus, Unavailable},
     key::KeyRef,
     policy::Policy,
+    redis::RedisBackend,
     request::Op,
 };
 
@@ -344,6 +345,6 @@ impl Limiter {
     /// ```
     #[must_use]
     pub fn servers(&self) -> Vec<ServerStatus> {
-        self.inner.backend.redis().map_or_else(Vec::new, |redis| redis.servers())
+        self.inner.backend.redis().map_or_else(Vec::new, RedisBackend::servers)
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     error::UnavailableReason,
     key::{Key, KeyRef},
     memory::MemoryStore,
+    opaque::Opaque,
     policy::{Policy, Tier},
     redis::RedisBackend,
     request::{
@@ -29,7 +30,7 @@ pub(crate) struct Backend {
 
 pub(super) enum Store {
     Memory(MemoryStore),
-    Redis(Arc<RedisBackend>),
+    Redis(Opaque<RedisBackend>),
 }
 
 /// The answer of a store, and the permit that an admitted call holds under a policy with `concurrency`.
@@ -88,7 +89,7 @@ impl Backend {
     }
 
     /// Redis, if calls are counted there.
-    pub(crate) fn redis(&self) -> Option<&Arc<RedisBackend>> {
+    pub(crate) fn redis(&self) -> Option<&RedisBackend> {
         match &self.store {
             Store::Memory(_) => None,
             Store::Redis(redis) => Some(redis),
@@ -300,7 +301,7 @@ impl Backend {
         key: KeyRef<'_>,
         settle: Settle,
         decided_by: DecidedBy,
-    ) -> Option<(&Arc<RedisBackend>, Key)> {
+    ) -> Option<(&Opaque<RedisBackend>, Key)> {
         match &self.store {
             Store::Memory(store) => store.settle(key, settle),
             Store::Redis(redis) if redis.settle_here(key, settle, decided_by) => {}

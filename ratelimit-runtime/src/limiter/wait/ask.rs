@@ -195,7 +195,7 @@ impl Limiter {
         if !is_followed {
             return redis.post(key, Content::Leave(leave));
         }
-        let redis = Arc::clone(redis);
+        let redis = redis.clone();
         background::start(async move {
             if redis.settle(&key, leave).await.is_err() {
                 redis.post(key, Content::Leave(leave));
