@@ -111,7 +111,7 @@ async fn fill(
     caller: &str,
     cost: u32,
 ) -> Result<Vec<Decision>, Box<dyn Error>> {
-    let most = policy.max_concurrency().or(policy.tiers().first().map(|tier| tier.threshold()));
+    let most = policy.get_concurrency().or(policy.tiers().first().map(|tier| tier.threshold()));
     let mut held = Vec::new();
     for _ in 0..most.unwrap_or_default() / cost {
         let decision = limiter.check(policy, caller).cost(cost).await?;

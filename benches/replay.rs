@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use ratelimit_benches::{figures::report, rounds::rounds};
-use ratelimit_runtime::{CalendarUnit, Policy, Recorded, replay};
+use ratelimit_runtime::{
+    CalendarUnit, Policy,
+    replay::{Recorded, replay},
+};
 
 const CALLS: u32 = 1_000_000;
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -16,7 +16,7 @@
 use std::{error::Error, time::Duration};
 
 use ratelimit_runtime::{
-    Enforcement, Limiter, Override, Place, RateLimitError, install, rate_limit,
+    Enforcement, Limiter, Override, RateLimitError, install, overrides::Place, rate_limit,
 };
 
 #[rate_limit(name = "reply", period = 60, threshold = 2, key = user)]

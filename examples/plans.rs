@@ -11,7 +11,7 @@
 //! one of the house     8 of 8
 //! ```
 
-use ratelimit_runtime::{RateLimitError, policies, rate_limit};
+use ratelimit_runtime::{RateLimitError, limits::policies, rate_limit};
 
 #[derive(Clone, Copy)]
 enum Plan {

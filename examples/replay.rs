@@ -15,7 +15,10 @@
 use std::{env, error::Error, fs, time::Duration};
 
 use fastrand::Rng;
-use ratelimit_runtime::{InvalidPolicy, Policy, Recorded, Replay, replay};
+use ratelimit_runtime::{
+    InvalidPolicy, Policy,
+    replay::{Recorded, Replay, replay},
+};
 
 /// At most so many callers of a thousand are refused anything.
 const REFUSED: usize = 1;

@@ -41,7 +41,9 @@
 
 use axum::{Router, extract::Path, http::StatusCode, routing};
 use ratelimit_runtime::{
-    Override, RateLimitError, RegisteredPolicy, limiter, policies, rate_limit,
+    Override, RateLimitError, limiter,
+    limits::{RegisteredPolicy, policies},
+    rate_limit,
     stats::{self, Verdict},
 };
 

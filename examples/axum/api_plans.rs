@@ -57,8 +57,11 @@ use axum::{
     routing::get,
 };
 use ratelimit_runtime::{
-    CalendarUnit, LimitRef, Limiter, Override, Place, Plans, Policy, RateLimitError, UsageError,
-    Warning, install, limiter, rate_limit,
+    CalendarUnit, LimitRef, Limiter, Override, Plans, Policy, RateLimitError, Warning, install,
+    limiter,
+    overrides::Place,
+    rate_limit,
+    usage::UsageError,
     web::tower::{Identity, IdentityLayer},
 };
 use tokio::net::TcpListener;

@@ -9,7 +9,10 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use ratelimit_runtime::{Override, OverrideError, OverrideSource, Overrides, Place};
+use ratelimit_runtime::{
+    Override, Overrides,
+    overrides::{OverrideError, OverrideSource, Place},
+};
 use serde::de::DeserializeOwned;
 
 use crate::{

@@ -1,7 +1,7 @@
 //! Actions of operators on limits: enforcement and values, of one limit or of all.
 
 use axum::{http::StatusCode, response::Response};
-use ratelimit_runtime::{Algorithm, Enforcement, Override, OverrideError, Policy};
+use ratelimit_runtime::{Algorithm, Enforcement, Override, Policy, overrides::OverrideError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

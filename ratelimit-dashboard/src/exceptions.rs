@@ -3,7 +3,10 @@
 //! They are listed to those who may act, and never logged.
 
 use axum::http::StatusCode;
-use ratelimit_runtime::{CallerOverride, Override, Place};
+use ratelimit_runtime::{
+    Override,
+    overrides::{CallerOverride, Place},
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 

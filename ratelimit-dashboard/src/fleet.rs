@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{extract::State, http::StatusCode};
-use ratelimit_runtime::{FleetProcess, FleetStatus};
+use ratelimit_runtime::fleet::{FleetProcess, FleetStatus};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

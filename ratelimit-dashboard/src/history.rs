@@ -8,7 +8,10 @@ use std::{
 };
 
 use axum::http::StatusCode;
-use ratelimit_runtime::{Override, OverrideChange, OverrideSource};
+use ratelimit_runtime::{
+    Override,
+    overrides::{OverrideChange, OverrideSource},
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

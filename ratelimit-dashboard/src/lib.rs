@@ -32,8 +32,9 @@
 //!
 //! In this process or in the whole fleet, as the operator chooses. The fleet are all processes that
 //! [follow](ratelimit_runtime::Overrides::follow_redis) the overrides on Redis; an action on it is confirmed first. In this
-//! process an operator's override comes [before](ratelimit_runtime::OverrideSource::Operator) Redis. So it also works
-//! while Redis is dead. It stays until its end, until it is removed, or until the same override is changed for the fleet.
+//! process an operator's override comes [before](ratelimit_runtime::overrides::OverrideSource::Operator) Redis. So it
+//! also works while Redis is dead. It stays until its end, until it is removed, or until the same override is changed
+//! for the fleet.
 //!
 //! While Redis cannot be used, the page asks before it acts on this process in place of the fleet. It returns to the fleet
 //! once Redis answers.
@@ -111,7 +112,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use ratelimit_runtime::{FleetStatus, Limiter};
+use ratelimit_runtime::{Limiter, fleet::FleetStatus};
 use serde_json::{Value, json};
 use tokio::{sync::Mutex, time::Instant};
 

@@ -6,8 +6,10 @@ use std::{
 };
 
 use ratelimit_runtime::{
-    CandidateStats, Enforcement, Override, OverrideSource, Overrides, Policy, RegisteredPolicy,
-    ServerStatus, Tier, UnavailableReason, conflicts, policies, policies_by_hand,
+    Enforcement, Override, Overrides, Policy, ServerStatus, Tier, UnavailableReason,
+    fleet::process_name,
+    limits::{RegisteredPolicy, conflicts, policies, policies_by_hand},
+    overrides::{CandidateStats, OverrideSource},
     stats::{self, PolicyStats, TimeWindow, Verdict},
 };
 use serde_json::{Value, json};
@@ -86,7 +88,7 @@ impl Dashboard {
         };
         let target = target(overrides);
         json!({
-            "process": stats::process_name(),
+            "process": process_name(),
             // The number of the process, which actions carry.
             "process_id": *PROCESS,
             "version": limiter.version(),
@@ -256,11 +258,11 @@ fn policy_view(policy: &Policy) -> Value {
         |tier: &Tier| json!({ "period": millis(tier.period()), "threshold": tier.threshold() });
     json!({
         "tiers": policy.tiers().iter().map(tier).collect::<Value>(),
-        "burst": policy.burst_size(),
+        "burst": policy.get_burst(),
         // The calls of one caller that may be in flight at one time.
-        "concurrency": policy.max_concurrency(),
+        "concurrency": policy.get_concurrency(),
         // The time for which a process takes units ahead.
-        "lease": policy.lease_length().map(millis),
+        "lease": policy.get_lease().map(millis),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use axum::http::StatusCode;
-use ratelimit_runtime::{Caller, FleetCaller, IntoCaller, stats::TimeWindow};
+use ratelimit_runtime::{Caller, IntoCaller, fleet::FleetCaller, stats::TimeWindow};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! The places in which an action takes effect.
 
-use ratelimit_runtime::{OverrideSource, Overrides};
+use ratelimit_runtime::{Overrides, overrides::OverrideSource};
 use serde::{Deserialize, Serialize};
 
 /// The name of all limits together.

@@ -26,8 +26,15 @@ fn item(target: &str) -> Option<String> {
     if target.contains("://") {
         return None;
     }
-    if let Some((_, path)) = target.split_once(".rs#") {
-        return Some(format!("crate::{path}"));
+    if let Some((file, path)) = target.split_once(".rs#") {
+        let file = file.trim_start_matches("../");
+        let module = match file.split('/').next()? {
+            "overrides" => "overrides::",
+            "replay" => "replay::",
+            "registry" if file == "registry" => "limits::",
+            _ => "",
+        };
+        return Some(format!("crate::{module}{path}"));
     }
     let (file, section) = target.split_once(".md")?;
     match file.rsplit('/').next()? {

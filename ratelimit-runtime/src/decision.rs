@@ -2,6 +2,7 @@
 //!
 //! Floor 3: pure, imports plain data below it. `limiter`, `observe` and `web` import it.
 
+mod call_end;
 mod limiters;
 mod meter;
 mod numbers;
@@ -15,6 +16,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 pub use self::meter::Meter;
 pub(crate) use self::{
+    call_end::{CallEnd, CandidateCharge},
     limiters::{LimiterId, Settler},
     permit::Permit,
     receipt::{Receipt, SettleGuard},
@@ -71,6 +73,7 @@ pub struct Decision {
     kind: OutcomeKind,
     receipt: Option<Receipt>,
     permit: Option<Arc<dyn Permit>>,
+    end: CallEnd,
 }
 
 /// Does not show the caller: identities do not belong in logs.
@@ -114,6 +117,7 @@ impl Decision {
             kind: outcome.kind,
             receipt,
             permit: None,
+            end: CallEnd::default(),
         }
     }
 
@@ -135,6 +139,18 @@ impl Decision {
         self.permit = permit;
     }
 
+    /// Sets the time waited and the charge of a candidate.
+    #[inline]
+    pub(crate) fn ended(self, end: CallEnd) -> Self {
+        Self { end, ..self }
+    }
+
+    /// Returns the copy of observers, which holds no permit and settles no candidate.
+    pub(crate) fn observed(&self) -> Self {
+        let end = CallEnd { waited: self.end.waited, candidate: None };
+        Self { permit: None, end, ..self.clone() }
+    }
+
     /// Returns the permit that the call holds.
     #[cfg(any(feature = "actix", feature = "tower"))]
     pub(crate) fn into_permit(self) -> Option<Arc<dyn Permit>> {
@@ -148,10 +164,10 @@ impl Decision {
         }
     }
 
-    /// Settles what the call has taken beside its own charge.
-    pub(crate) fn settle_others(&self, to: u32) {
-        if let Some(permit) = &self.permit {
-            permit.settle(to);
+    /// Settles the charge of the candidate.
+    pub(crate) fn settle_candidate(&self, to: u32) {
+        if let Some(candidate) = &self.end.candidate {
+            candidate.settle(to);
         }
     }
 
@@ -255,7 +271,7 @@ impl Decision {
     /// [`Check::max_wait`](crate::Check::max_wait).
     #[must_use]
     pub fn waited(&self) -> Duration {
-        self.permit.as_ref().map_or(Duration::ZERO, |permit| permit.waited())
+        self.end.waited
     }
 
     /// Returns the part of the limiter that admitted the call.

@@ -28,7 +28,8 @@
 //! Around it:
 //!
 //! - [`observe`] returns the decisions and errors of all checks inside a future.
-//! - [`policies`] lists the limits of the whole program, and [`stats`] counts their calls.
+//! - [`limits`] lists the limits of the whole program, and [`stats`] counts their calls.
+//! - [`usage`] shows what a caller has left. [`replay`] decides recorded calls under another policy.
 #![cfg_attr(
     feature = "web",
     doc = "- [`web`] finds the caller in a request, and converts answers into headers and responses."
@@ -44,6 +45,11 @@
 // "Floor N" in a module's first lines is its level in `ci/floors`: imports point to the same floor or
 // to lower ones, never up.
 mod algorithms;
+#[cfg(feature = "redis")]
+mod background;
+#[cfg(not(feature = "redis"))]
+#[path = "background/disabled.rs"]
+mod background;
 mod calendar;
 pub mod caller;
 mod callsite;
@@ -62,7 +68,8 @@ mod memory;
 #[cfg(all(test, not(ratelimit_loom)))]
 mod models;
 mod observe;
-mod overrides;
+mod opaque;
+pub mod overrides;
 mod policy;
 #[cfg(feature = "redis")]
 mod redis;
@@ -71,7 +78,7 @@ mod redis;
 mod redis;
 mod registry;
 mod rejection;
-mod replay;
+pub mod replay;
 mod request;
 mod sync;
 mod telemetry;
@@ -104,21 +111,14 @@ pub use error::{
 };
 pub use key::{Caller, IntoCaller};
 pub use limiter::{
-    Check, CheckFuture, LimitRef, LimitUsage, Limiter, LimiterBuilder, RefusedCaller, TierUsage,
-    UsageError, Warning, install, limiter,
+    Check, CheckFuture, LimitRef, Limiter, LimiterBuilder, Warning, install, limiter,
 };
 // Compile errors name them, by this short path.
 #[doc(hidden)]
 pub use macro_support::{KeyPart, Units};
 pub use observe::observe;
-pub use overrides::{
-    CallerOverride, CandidateStats, Enforcement, Override, OverrideChange, OverrideError,
-    OverrideProblem, OverrideSource, Overrides, Place, ProcessOverrides,
-};
-#[cfg(feature = "overrides")]
-pub use overrides::{
-    FleetCaller, FleetError, FleetLimit, FleetOverrides, FleetProcess, FleetStatus,
-};
+#[doc(inline)]
+pub use overrides::{Enforcement, Override, Overrides};
 pub use policy::{
     InvalidPolicy, LocalShare, OnStoreError, Plans, Policy, QuotaUnit, Tier, TooLarge,
 };
@@ -126,14 +126,30 @@ pub use ratelimit_core::{Algorithm, CalendarUnit, MAX_TIERS};
 #[cfg_attr(doc, doc = ratelimit_macros::page!("src/attribute.md"))]
 #[cfg_attr(not(doc), doc = include_str!("attribute.md"))]
 pub use ratelimit_macros::rate_limit;
-pub use registry::{
-    ChangeKind, LimitChange, LimitList, PublishedLimit, PublishedTier, RegisteredPolicy, conflicts,
-    policies, policies_by_hand, policies_of, published_limits,
-};
 pub use rejection::FromRejection;
-pub use replay::{Recorded, Replay, ReplayedCaller, replay};
 pub use request::DecidedBy;
 pub use telemetry::stats;
+
+/// The counts of all processes of a service, as each reports them on Redis: [`Limiter::fleet`].
+#[cfg(feature = "overrides")]
+pub mod fleet {
+    pub use crate::overrides::fleet::{
+        FleetCaller, FleetError, FleetLimit, FleetProcess, FleetStatus, process_name,
+    };
+}
+
+/// The limits of a program: lists for operators, clients and reviews, and conflicts among them.
+pub mod limits {
+    pub use crate::registry::{
+        ChangeKind, LimitChange, LimitList, PublishedLimit, PublishedTier, RegisteredPolicy,
+        conflicts, policies, policies_by_hand, policies_of, published_limits,
+    };
+}
+
+/// The use that callers make of limits: [`Limiter::usage`] and [`Limiter::refused_callers`].
+pub mod usage {
+    pub use crate::limiter::{LimitUsage, RefusedCaller, TierUsage, UsageError};
+}
 
 /// The items that generated code may name. They change with the attribute: do not use them.
 #[doc(hidden)]

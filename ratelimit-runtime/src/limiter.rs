@@ -31,7 +31,6 @@ mod usage;
 mod wait;
 mod warn;
 mod warning;
-mod wrapped;
 
 #[cfg(all(feature = "testing", feature = "calendar"))]
 pub(crate) use self::isolated::set_calendar;
@@ -64,6 +63,7 @@ use crate::{
     error::{ConnectError, FlushError, RateLimitError, ServerStatus, Unavailable},
     key::KeyRef,
     policy::Policy,
+    redis::RedisBackend,
     request::Op,
 };
 
@@ -347,6 +347,6 @@ impl Limiter {
     /// ```
     #[must_use]
     pub fn servers(&self) -> Vec<ServerStatus> {
-        self.inner.backend.redis().map_or_else(Vec::new, |redis| redis.servers())
+        self.inner.backend.redis().map_or_else(Vec::new, RedisBackend::servers)
     }
 }

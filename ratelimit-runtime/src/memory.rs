@@ -118,8 +118,8 @@ impl MemoryStore {
         &self.clock
     }
 
-    /// Takes units of a key that is stored, and a permit, or refuses a unit, under a valid policy of one tier that no
-    /// override changes: see [`State::take_units`](crate::algorithms::State::take_units).
+    /// Takes units of a key that is stored, and a permit, or refuses a unit: see
+    /// [`State::take_units`](crate::algorithms::State::take_units).
     #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
     pub(crate) fn take_units(
@@ -134,7 +134,7 @@ impl MemoryStore {
         let lookup = self.hasher.lookup(key);
         let mut table = self.shard(&lookup).table.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        if takes_permit && table.permits.held(&lookup) >= policy.max_concurrency()? {
+        if takes_permit && table.permits.held(&lookup) >= policy.get_concurrency()? {
             return None;
         }
         let outcome = table.take_units(&lookup, now, policy, units, reads);

@@ -17,7 +17,7 @@ mod error;
 mod file;
 mod filter;
 #[cfg(feature = "overrides")]
-mod fleet;
+pub(crate) mod fleet;
 #[cfg(all(any(test, fuzzing), feature = "overrides"))]
 pub(crate) mod fuzz;
 #[cfg(feature = "overrides")]
@@ -45,21 +45,21 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 #[cfg(feature = "overrides")]
-pub use self::fleet::{FleetCaller, FleetError, FleetLimit, FleetProcess, FleetStatus};
-#[cfg(feature = "overrides")]
 use self::hash::FleetHashes;
 #[cfg(feature = "overrides")]
 pub use self::hash::FleetOverrides;
 pub use self::{
-    by_caller::CallerOverride, candidate::CandidateStats, enforcement::Enforcement,
-    entry::Override, error::OverrideError, here::ProcessOverrides, history::OverrideChange,
-    place::Place, problem::OverrideProblem, source::OverrideSource,
+    by_caller::CallerOverride, candidate::CandidateStats, error::OverrideError,
+    here::ProcessOverrides, history::OverrideChange, place::Place, problem::OverrideProblem,
+    source::OverrideSource,
 };
 use self::{
     callers::Identities, filter::NameFilter, history::History, layer::Layers, problem::Problems,
     snapshot::Snapshot,
 };
 pub(crate) use self::{candidate::Candidate, effective::Effective, layer::Layer, shown::Shown};
+#[doc(no_inline)]
+pub use self::{enforcement::Enforcement, entry::Override};
 use crate::{error::Fault, key::Caller, policy::Policy, registry};
 
 /// The overrides of a limiter: policies and enforcement that replace those in the source while the
@@ -68,7 +68,7 @@ use crate::{error::Fault, key::Caller, policy::Policy, registry};
 /// It is a handle: clones, and clones of the limiter, share the same overrides.
 ///
 /// ```
-/// use ratelimit_runtime::{Enforcement, Limiter, Override, Place, Policy};
+/// use ratelimit_runtime::{Enforcement, Limiter, Override, Policy, overrides::Place};
 /// # use std::time::Duration;
 ///
 /// const REPLY: Policy = Policy::sliding_window("reply", Duration::from_secs(60), 1);
@@ -158,9 +158,9 @@ impl Overrides {
     /// process shows it.
     ///
     /// ```
-    /// use ratelimit_runtime::{Enforcement, Limiter, OverrideSource, Place};
+    /// use ratelimit_runtime::{Enforcement, Limiter, overrides::{OverrideSource, Place}};
     ///
-    /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+    /// # fn main() -> Result<(), ratelimit_runtime::overrides::OverrideError> {
     /// let limiter = Limiter::in_memory();
     /// limiter.overrides().by("alice").here().set(Place::all(), Enforcement::Off)?;
     /// let (enforcement, source) = limiter.overrides().enforcement().unwrap();

@@ -50,6 +50,9 @@ use crate::time::Micros;
 /// [`RateLimitError::InvalidPolicy`](crate::RateLimitError::InvalidPolicy), and a threshold of 0 is
 /// [`RateLimitError::TooLarge`](crate::RateLimitError::TooLarge).
 ///
+/// A method sets a value by its noun, and `get_` before the noun reads it: [`burst`](Self::burst),
+/// [`get_burst`](Self::get_burst).
+///
 /// ```
 /// use std::time::Duration;
 /// use ratelimit_runtime::Policy;
@@ -209,7 +212,7 @@ impl Policy {
 
     /// Returns the size of the bucket in tokens, if [`burst`](Self::burst) has set one.
     #[must_use]
-    pub const fn burst_size(&self) -> Option<u32> {
+    pub const fn get_burst(&self) -> Option<u32> {
         self.burst
     }
 
@@ -256,8 +259,9 @@ impl Policy {
                     None => None,
                 },
             );
-        let is_simple = is_valid && self.state.is_plain() && self.concurrency.is_none();
-        let flags = self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::SIMPLE, is_simple);
+        let is_one_tier = is_valid && !self.is_calendar() && self.concurrency.is_none();
+        let flags =
+            self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::ONE_TIER, is_one_tier);
         let flags = flags.with(Flags::LEASED, self.lease.is_some());
         self.flags = flags.with(Flags::BLOCKS, self.has_block());
         self
@@ -265,8 +269,8 @@ impl Policy {
 
     /// Returns `true` if there is one tier and nothing else, and no rule is broken.
     #[inline]
-    pub(crate) const fn is_simple(&self) -> bool {
-        self.flags.has(Flags::SIMPLE)
+    pub(crate) const fn is_one_tier(&self) -> bool {
+        self.flags.has(Flags::ONE_TIER)
     }
 
     /// Returns `true` if there is one tier, and no rule is broken.

@@ -1,46 +1,29 @@
-//! Redis as a backend: deny cache, client, fallback.
+//! Redis as a backend: deny cache, servers, fallback.
 //!
-//! A check passes three layers. Units on lease and the deny cache decide without a command. The client sends
-//! one command to the key's server, through that server's circuit breaker and within the deadline. If
-//! Redis cannot decide, `on_store_error` does.
+//! A check passes three layers. Units on lease and the deny cache decide without a command. One command goes to
+//! the key's [server](servers), through that server's circuit breaker and within the deadline. If Redis cannot
+//! decide, `on_store_error` does.
+//!
+//! [`RedisBackend`] is what a limiter calls. [`RedisStore`] is its part that tasks share. [`Servers`] is one server
+//! or a cluster, over connections of the [transport].
 //!
 //! Floor 5: only `limiter` and `overrides` may import this room; only this room names the crate `redis`, except
 //! where a user brings a connection. It imports `memory`, `telemetry`, and the plain data below them.
 
-mod background;
 mod backoff;
-mod breaker;
-mod client;
-mod cluster;
-mod command;
-mod connect_options;
-mod connection;
-mod connector;
-mod credentials;
 mod deny_cache;
-mod dial;
-mod echo;
-mod exchange;
-mod failure;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-mod handle;
 #[cfg_attr(not(feature = "overrides"), allow(dead_code, reason = "only overrides read hashes"))]
 mod hash;
 mod leases;
-mod multiplexer;
-mod node;
 mod options;
 mod outbox;
-mod pending;
 mod permits;
-mod remote;
-mod resp;
 mod script;
-mod secrets;
-mod stream;
-mod target;
-mod tls;
+mod servers;
+mod store;
+mod transport;
 mod written_pauses;
 
 use std::{sync::Arc, time::Duration};
@@ -48,30 +31,27 @@ use std::{sync::Arc, time::Duration};
 use redis::aio::ConnectionLike;
 use tokio::time::Instant;
 
-pub use self::credentials::Credentials;
-pub(crate) use self::{
-    background::start,
-    connect_options::ConnectOptions,
-    credentials::CredentialsProvider,
-    options::{Content, OnDelivery, RedisOptions},
-};
+pub use self::transport::Credentials;
 use self::{
     backoff::Backoff,
-    client::RedisClient,
     deny_cache::{DenyCache, RoundTrip},
     leases::Leases,
-    node::Node,
     outbox::Outbox,
     permits::{PendingPermit, PermitRegistry},
-    remote::Remote,
     script::{
         ScriptCall, reset,
         turn::{self, Turn},
     },
+    servers::{Node, Servers},
+    store::RedisStore,
     written_pauses::WrittenPauses,
 };
 #[cfg(feature = "overrides")]
 pub(crate) use self::{hash::RedisHash, options::HashContent};
+pub(crate) use self::{
+    options::{Content, OnDelivery, RedisOptions},
+    transport::{ConnectOptions, CredentialsProvider},
+};
 use crate::{
     decision::Permit,
     error::{Fault, ServerStatus, UnavailableReason},
@@ -91,7 +71,7 @@ const WAITING_FOR_REDIS: Backoff =
     Backoff::new(Duration::from_millis(20), Duration::from_millis(320));
 
 pub(crate) struct RedisBackend {
-    remote: Arc<Remote>,
+    store: Arc<RedisStore>,
     leases: Arc<Leases>,
     outbox: Arc<Outbox>,
     permits: Arc<PermitRegistry>,
@@ -105,7 +85,7 @@ impl RedisBackend {
         connection: &ConnectOptions,
         options: RedisOptions,
     ) -> Result<Self, Fault> {
-        Ok(Self::new(RedisClient::open(url, connection)?, options))
+        Ok(Self::new(Servers::open(url, connection)?, options))
     }
 
     /// Uses a connection of the program's own.
@@ -113,30 +93,30 @@ impl RedisBackend {
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
-        Self::new(RedisClient::Single(Arc::new(Node::from_connection(connection))), options)
+        Self::new(Servers::Single(Arc::new(Node::from_connection(connection))), options)
     }
 
-    fn new(client: RedisClient, options: RedisOptions) -> Self {
+    fn new(servers: Servers, options: RedisOptions) -> Self {
         let RedisOptions { deadline, deny_cache, deny_cache_ttl, .. } = options;
-        let remote = Arc::new(Remote {
-            client,
+        let store = Arc::new(RedisStore {
+            servers,
             deny_cache: DenyCache::new(deny_cache, deny_cache_ttl),
             fallback: MemoryStore::new(options.max_keys, options.max_bytes),
             deadline,
         });
-        let outbox = Outbox::new(Arc::clone(&remote));
+        let outbox = Outbox::new(Arc::clone(&store));
         Self {
-            leases: Leases::new(Arc::clone(&remote), deny_cache_ttl),
-            permits: PermitRegistry::new(Arc::clone(&remote), Arc::clone(&outbox)),
+            leases: Leases::new(Arc::clone(&store), deny_cache_ttl),
+            permits: PermitRegistry::new(Arc::clone(&store), Arc::clone(&outbox)),
             pauses: WrittenPauses::default(),
             outbox,
-            remote,
+            store,
         }
     }
 
     /// Waits for the end of the first attempt to connect.
     pub(crate) async fn connected(&self) -> Result<(), Fault> {
-        self.remote.client.connected().await
+        self.store.servers.connected().await
     }
 
     /// Sets the function that is called for every posted command that has arrived. The first one is kept.
@@ -157,7 +137,7 @@ impl RedisBackend {
 
     /// The clock of this process's part.
     pub(crate) fn clock(&self) -> &Clock {
-        self.remote.clock()
+        self.store.clock()
     }
 
     /// Decides a call by units on lease or by the deny cache, if they can. A call without an answer is to be
@@ -168,8 +148,8 @@ impl RedisBackend {
         if let Some(leased) = self.leases.take(key, request) {
             return Some(leased);
         }
-        let now = || self.remote.clock().now();
-        self.remote.deny_cache.get(key, request, request.max_wait, true, now)
+        let now = || self.store.clock().now();
+        self.store.deny_cache.get(key, request, request.max_wait, true, now)
     }
 
     /// Returns the wait of a refusal in the deny cache, if it is longer than `max_wait`.
@@ -179,8 +159,8 @@ impl RedisBackend {
         request: Request<'_>,
         max_wait: Duration,
     ) -> Option<Micros> {
-        let now = || self.remote.clock().now();
-        let refusal = self.remote.deny_cache.get(key, request, max_wait.into(), false, now);
+        let now = || self.store.clock().now();
+        let refusal = self.store.deny_cache.get(key, request, max_wait.into(), false, now);
         refusal.map(|refusal| refusal.wait)
     }
 
@@ -207,7 +187,7 @@ impl RedisBackend {
         on_store_error: OnStoreError,
         permit: Option<&mut PermitRequest>,
     ) -> Result<Outcome, UnavailableReason> {
-        let deadline = asked + self.remote.deadline;
+        let deadline = asked + self.store.deadline;
         if deadline <= Instant::now() {
             let late = (asked, UnavailableReason::DeadlineExceeded);
             return self.without_redis(key, request, on_store_error, late);
@@ -221,21 +201,21 @@ impl RedisBackend {
                 None => {}
             }
         }
-        let sent = self.remote.clock().surely_past();
-        match self.remote.client.decide(key, request, permit, deadline).await {
+        let sent = self.store.clock().surely_past();
+        match self.store.servers.decide(key, request, permit, deadline).await {
             Ok(outcome) => {
-                let trip = RoundTrip { sent, answered: self.remote.clock().now() };
+                let trip = RoundTrip { sent, answered: self.store.clock().now() };
                 if self.pauses.are_ended_by(key, request, outcome, trip) {
-                    self.remote.fallback.reset(key.as_key_ref());
+                    self.store.fallback.reset(key.as_key_ref());
                 }
                 // Without a free permit nothing is known of the windows, and a permit is free at any time. A call
                 // that a look's refusal answered would be no offence.
                 if !outcome.is_busy()
                     && (request.op == Op::Take || !request.policy.has_block())
                     && !request.policy.tiers().is_empty()
-                    && outcome.turn() == Micros::ZERO
+                    && outcome.turn == Micros::ZERO
                 {
-                    self.remote.deny_cache.insert(key.as_key_ref(), request, outcome, trip);
+                    self.store.deny_cache.insert(key.as_key_ref(), request, outcome, trip);
                 }
                 Ok(outcome)
             }
@@ -270,7 +250,7 @@ impl RedisBackend {
     }
 
     fn decide_alone(&self, key: &Key, request: Request<'_>) -> Result<Outcome, UnavailableReason> {
-        let outcome = self.remote.fallback.decide(key.as_key_ref(), request)?;
+        let outcome = self.store.fallback.decide(key.as_key_ref(), request)?;
         Ok(Outcome { decided_by: DecidedBy::Fallback, ..outcome })
     }
 
@@ -281,7 +261,7 @@ impl RedisBackend {
         policy: &Policy,
     ) -> Result<CallerUsage, UnavailableReason> {
         let call = ScriptCall::usage(key, policy);
-        call.decode_usage(&self.remote.ask(key.as_bytes(), |attempt| call.command(attempt)).await?)
+        call.decode_usage(&self.store.ask(key.as_bytes(), |attempt| call.command(attempt)).await?)
     }
 
     /// Returns the pause of a call that waits for Redis, which has failed it so many times.
@@ -293,7 +273,7 @@ impl RedisBackend {
     /// Returns the names of the known servers. One with an open breaker comes with the reason of its
     /// last failure.
     pub(crate) fn servers(&self) -> Vec<ServerStatus> {
-        self.remote.client.servers()
+        self.store.servers.statuses()
     }
 
     /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
@@ -304,7 +284,7 @@ impl RedisBackend {
         place: LinePlace<'_>,
     ) -> Result<Option<Standing>, UnavailableReason> {
         let Some(turn) = Turn::new(key, place) else { return Ok(None) };
-        turn.decode(&self.remote.ask(key.as_bytes(), |attempt| turn.advance(attempt)).await?)
+        turn.decode(&self.store.ask(key.as_bytes(), |attempt| turn.advance(attempt)).await?)
     }
 
     /// Returns the times of charges in a sliding window, none for one that is gone.
@@ -314,7 +294,7 @@ impl RedisBackend {
         places: &[LinePlace<'_>],
     ) -> Result<Vec<Option<Timestamp>>, UnavailableReason> {
         let command = |attempt| turn::turns_command(key, places, attempt);
-        turn::decode_turns(&self.remote.ask(key.as_bytes(), command).await?)
+        turn::decode_turns(&self.store.ask(key.as_bytes(), command).await?)
     }
 
     /// Admits nobody under the key of a sliding window before the end of a pause. One whose time `ends` has come is
@@ -327,17 +307,17 @@ impl RedisBackend {
         length: Micros,
         ends: Option<Timestamp>,
     ) -> Result<bool, UnavailableReason> {
-        let sent = self.remote.clock().surely_past();
+        let sent = self.store.clock().surely_past();
         let command = |attempt| turn::pause_command(key, policy, length, ends, attempt);
-        let pause = self.remote.ask(key.as_bytes(), command);
+        let pause = self.store.ask(key.as_bytes(), command);
         let paused =
-            self.remote.invalidating(key, pause).await.and_then(|it| turn::decode_pause(&it));
+            self.store.invalidating(key, pause).await.and_then(|it| turn::decode_pause(&it));
         if paused != Ok(false) {
             // Redis may be away later, during the pause.
-            let _ = self.remote.fallback.pause(key.as_key_ref(), policy, length, None);
+            let _ = self.store.fallback.pause(key.as_key_ref(), policy, length, None);
         }
         match paused {
-            Ok(true) => self.pauses.add(key, self.remote.clock().now(), sent + length),
+            Ok(true) => self.pauses.add(key, self.store.clock().now(), sent + length),
             Ok(false) => {}
             Err(reason) => {
                 // No answer of Redis ends a pause that it does not know.
@@ -350,12 +330,12 @@ impl RedisBackend {
 
     /// Deletes the counts and the block of a key's caller, here and on Redis.
     pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
-        self.remote.fallback.reset(key.as_key_ref());
+        self.store.fallback.reset(key.as_key_ref());
         self.pauses.forget(key);
         self.leases.invalidate(key.as_key_ref());
         let reset = reset(key);
-        let reset = self.remote.run(key.as_bytes(), &reset);
-        let result = self.remote.invalidating(key, reset).await;
+        let reset = self.store.run(key.as_bytes(), &reset);
+        let result = self.store.invalidating(key, reset).await;
         // Units that were taken meanwhile may be from before the reset.
         self.leases.invalidate(key.as_key_ref());
         result
@@ -370,7 +350,7 @@ impl RedisBackend {
         decided_by: DecidedBy,
     ) -> bool {
         match decided_by {
-            DecidedBy::Fallback => self.remote.fallback.settle(key, settle),
+            DecidedBy::Fallback => self.store.fallback.settle(key, settle),
             DecidedBy::Lease if settle.raised() == 0 => self.leases.give_back(key, settle),
             _ => return false,
         }
@@ -379,12 +359,12 @@ impl RedisBackend {
 
     /// Changes the units of a call that Redis decided.
     pub(crate) async fn settle(&self, key: &Key, settle: Settle) -> Result<(), UnavailableReason> {
-        self.remote.settle(key, settle).await.map_err(|failed| failed.reason)
+        self.store.settle(key, settle).await.map_err(|failed| failed.reason)
     }
 
     /// Returns the hash of this key.
     #[cfg(feature = "overrides")]
     pub(crate) fn hash(&self, key: &str) -> RedisHash {
-        RedisHash::new(Arc::clone(&self.remote), key)
+        RedisHash::new(Arc::clone(&self.store), key)
     }
 }

@@ -30,7 +30,7 @@ pub(crate) const NO_LIMIT: &str =
 /// A test that compares their lines notices each change of a limit:
 ///
 /// ```standalone_crate
-/// use ratelimit_runtime::{RateLimitError, policies, rate_limit};
+/// use ratelimit_runtime::{RateLimitError, limits::policies, rate_limit};
 ///
 /// #[rate_limit(name = "greet", period = "1m", threshold = 5, key = user)]
 /// async fn greet(user: &str) -> Result<(), RateLimitError> {
@@ -74,7 +74,7 @@ pub(crate) fn calendar_window_by_hand(name: &str) -> Option<Policy> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use ratelimit_runtime::{Limiter, Policy, policies_by_hand};
+/// use ratelimit_runtime::{Limiter, Policy, limits::policies_by_hand};
 ///
 /// const MAIL: Policy = Policy::sliding_window("mail", Duration::from_secs(60), 9);
 ///
@@ -96,7 +96,7 @@ pub fn policies_by_hand() -> Vec<RegisteredPolicy> {
 /// attribute.
 ///
 /// ```
-/// use ratelimit_runtime::{RateLimitError, policies_of, rate_limit};
+/// use ratelimit_runtime::{RateLimitError, limits::policies_of, rate_limit};
 ///
 /// #[rate_limit(name = "greet", period = "1m", threshold = 5, key = user)]
 /// async fn greet(user: &str) -> Result<(), RateLimitError> {
@@ -229,7 +229,7 @@ impl RegisteredPolicy {
     /// each client can use up the quota of the others.
     ///
     /// ```standalone_crate
-    /// use ratelimit_runtime::{RateLimitError, policies, rate_limit};
+    /// use ratelimit_runtime::{RateLimitError, limits::policies, rate_limit};
     ///
     /// #[rate_limit(name = "greet", period = 60, threshold = 5)]
     /// async fn greet() -> Result<(), RateLimitError> {
@@ -274,23 +274,23 @@ impl fmt::Display for RegisteredPolicy {
                 for tier in policy.tiers() {
                     write!(f, ", {} per {}", tier.threshold(), policy.period_text(*tier))?;
                 }
-                if let Some(calls) = policy.max_concurrency() {
+                if let Some(calls) = policy.get_concurrency() {
                     write!(f, ", {calls} in flight")?;
                 }
             }
             None => write!(f, ", by {}", self.dynamic_args().join(", "))?,
         }
-        if let Some(burst) = self.policy().and_then(Policy::burst_size) {
+        if let Some(burst) = self.policy().and_then(Policy::get_burst) {
             write!(f, ", burst {burst}")?;
         }
-        if let Some(lease) = self.policy().and_then(Policy::lease_length) {
+        if let Some(lease) = self.policy().and_then(Policy::get_lease) {
             write!(f, ", lease {lease:?}")?;
         }
-        for (index, length) in self.policy.blocks().enumerate() {
+        for (index, length) in self.policy.get_block().enumerate() {
             write!(f, "{} {length:?}", if index == 0 { ", blocks for" } else { "," })?;
         }
-        if self.policy.unit() != QuotaUnit::Requests {
-            write!(f, ", in {}", self.policy.unit().as_str())?;
+        if self.policy.get_quota_unit() != QuotaUnit::Requests {
+            write!(f, ", in {}", self.policy.get_quota_unit().as_str())?;
         }
         if self.cost() != "1" {
             write!(f, ", cost {}", self.cost())?;
@@ -330,7 +330,7 @@ impl fmt::Debug for RegisteredPolicy {
 ///
 /// ```standalone_crate
 /// use std::time::Duration;
-/// use ratelimit_runtime::{Limiter, Policy, RateLimitError, conflicts, rate_limit};
+/// use ratelimit_runtime::{Limiter, Policy, RateLimitError, limits::conflicts, rate_limit};
 ///
 /// #[rate_limit(name = "export", period = "1m", threshold = 100, key = user, algorithm = token_bucket)]
 /// async fn export(user: &str) -> Result<(), RateLimitError> {

@@ -67,7 +67,7 @@ fn timestamp(at: Duration) -> Timestamp {
 ///
 /// ```
 /// use std::time::Duration;
-/// use ratelimit_runtime::{Policy, Recorded, replay};
+/// use ratelimit_runtime::{Policy, replay::{Recorded, replay}};
 ///
 /// const SEARCH: Policy = Policy::sliding_window("search", Duration::from_secs(60), 10);
 ///

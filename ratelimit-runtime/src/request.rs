@@ -50,7 +50,7 @@ impl<'a> Request<'a> {
 
     /// Returns `true` if units are taken at once, without an id, under a policy that no override changes.
     #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
+    pub(crate) fn takes_at_once(&self) -> bool {
         self.cost > 0
             && self.op == Op::Take
             && self.id.is_none()
@@ -60,7 +60,7 @@ impl<'a> Request<'a> {
 
     /// Returns `true` if the call holds a permit once it is admitted.
     pub(crate) fn takes_permit(&self) -> bool {
-        self.policy.max_concurrency().is_some() && self.op == Op::Take
+        self.policy.get_concurrency().is_some() && self.op == Op::Take
     }
 }
 
@@ -142,8 +142,8 @@ impl Settle {
     #[cfg(test)]
     pub(crate) fn of_one_tier(policy: &Policy, from: u32, to: u32, mark: Mark) -> Self {
         let (state, tier) = (policy.state(), policy.tiers()[0]);
-        let (burst, reset_after) = (policy.burst_size(), policy.longest_period());
-        let zone = policy.time_zone().and_then(Zone::new);
+        let (burst, reset_after) = (policy.get_burst(), policy.longest_period());
+        let zone = policy.get_zone().and_then(Zone::new);
         let (id, number, lifts_block) = (None, 0, false);
         Self { state, from, to, mark, id, number, tier, burst, zone, reset_after, lifts_block }
     }
@@ -163,9 +163,11 @@ pub(crate) struct Outcome {
     /// `remaining` units are left.
     pub(crate) wait: Micros,
     /// Refused: the time until `remaining + 1` units are left, which for a cost of no more is
-    /// `wait`; of a blocked caller, the rest of the block. Admitted: the time until the call's turn, see
-    /// [`turn`](Self::turn).
+    /// `wait`; of a blocked caller, the rest of the block.
     pub(crate) more: Micros,
+    /// Admitted: the time from now until the call may pass; 0 if it passes at once. The other numbers are those of
+    /// this instant, also [`Mark::at`].
+    pub(crate) turn: Micros,
     /// The time until the full quota is back.
     pub(crate) reset: Micros,
     /// The time from now until the state in memory decides like an absent one.
@@ -228,7 +230,7 @@ pub enum DecidedBy {
 
 impl DecidedBy {
     /// All variants.
-    pub const ALL: &'static [Self] =
+    pub(crate) const ALL: &'static [Self] =
         &[Self::Store, Self::DenyCache, Self::Lease, Self::Fallback, Self::Nobody, Self::Limiter];
 
     /// Returns `true` if a store counted the call.
@@ -252,12 +254,6 @@ impl DecidedBy {
 }
 
 impl Outcome {
-    /// Returns the time from now until an admitted call may pass; 0 if it passes at once. The other
-    /// numbers are those of this instant, also [`Mark::at`].
-    pub(crate) fn turn(&self) -> Micros {
-        if self.admitted { self.more } else { Micros::ZERO }
-    }
-
     /// Returns `true` if the call was refused because no permit was free.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
@@ -290,6 +286,7 @@ impl Outcome {
             remaining: 0,
             wait,
             more: wait,
+            turn: Micros::ZERO,
             reset,
             lasts: reset,
             mark: Mark::NONE,

@@ -95,7 +95,7 @@ impl Recorder {
         is_dry_run: bool,
         outcome: &Result<Outcome, UnavailableReason>,
         caller: impl FnOnce() -> Option<String>,
-        waited: impl FnOnce() -> Duration,
+        waited: Duration,
     ) {
         let Some(limit) = self.limit else { return };
         let answer = match outcome {
@@ -117,7 +117,7 @@ impl Recorder {
         }
         if let Some(start) = self.start {
             let outcome = outcome.as_ref().map_err(|reason| reason as &dyn fmt::Display);
-            emit(policy, answer, outcome.copied(), caller().as_deref(), waited(), start.elapsed());
+            emit(policy, answer, outcome.copied(), caller().as_deref(), waited, start.elapsed());
         }
     }
 

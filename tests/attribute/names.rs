@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use actix_web::{App, test};
 use harness::exceeded;
-use ratelimit_runtime::{RateLimitError, policies, rate_limit};
+use ratelimit_runtime::{RateLimitError, limits::policies, rate_limit};
 
 type Done = Result<(), RateLimitError>;
 

@@ -5,8 +5,9 @@ use std::{fmt, time::Duration};
 
 use harness::{Lines, exceeded, listen, on_each_store};
 use ratelimit_runtime::{
-    Decision, Enforcement, Limiter, Override, Plans, Policy, RateLimitError, observe, policies,
-    policies_of, published_limits, rate_limit, stats,
+    Decision, Enforcement, Limiter, Override, Plans, Policy, RateLimitError,
+    limits::{policies, policies_of, published_limits},
+    observe, rate_limit, stats,
     web::{HeaderSyntax, Refusal},
 };
 use tonic_types::StatusExt;

@@ -15,7 +15,7 @@
 use std::{fmt::Display, sync::Arc, time::Duration};
 
 use harness::{exceeded, on_each_store};
-use ratelimit_runtime::{Limiter, Policy, RateLimitError, policies, rate_limit};
+use ratelimit_runtime::{Limiter, Policy, RateLimitError, limits::policies, rate_limit};
 
 type Done = Result<(), RateLimitError>;
 
@@ -117,8 +117,9 @@ async fn the_whole_policy_is_taken() {
     let shared: Vec<_> = shared.filter(|it| it.file() == file!()).collect();
     assert!(shared.len() >= 2, "{shared:?}");
     assert!(shared.iter().all(|it| it.policy() == Some(&LOGIN)), "{shared:?}");
-    let conflicts = ratelimit_runtime::conflicts();
-    let is_here = |it: &ratelimit_runtime::RegisteredPolicy| it.name().starts_with("shared-");
+    let conflicts = ratelimit_runtime::limits::conflicts();
+    let is_here =
+        |it: &ratelimit_runtime::limits::RegisteredPolicy| it.name().starts_with("shared-");
     assert!(!conflicts.iter().any(|(first, _)| is_here(first)), "{conflicts:?}");
 }
 

@@ -275,6 +275,6 @@ async fn functions_share_counts_whatever_their_calls_cost_and_whether_they_wait(
     waits("b").await.unwrap();
     shared("b", 1).await.unwrap();
     assert!(is_exceeded(&several("b").await) && is_exceeded(&plain("b").await));
-    let conflicts = ratelimit_runtime::conflicts();
+    let conflicts = ratelimit_runtime::limits::conflicts();
     assert!(conflicts.iter().all(|(first, _)| first.name() != "one log"), "{conflicts:?}");
 }

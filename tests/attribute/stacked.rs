@@ -14,7 +14,7 @@
 use std::{fmt::Display, time::Duration};
 
 use harness::{exceeded, on_each_store};
-use ratelimit_runtime::{Limiter, Policy, RateLimitError, policies, rate_limit};
+use ratelimit_runtime::{Limiter, Policy, RateLimitError, limits::policies, rate_limit};
 
 type Done = Result<(), RateLimitError>;
 

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use harness::{listen, on_each_store};
 use ratelimit_runtime::{
-    Limiter, Override, Policy, RateLimitError, RegisteredPolicy, Tier, UsageError, caller,
-    conflicts, policies_of, rate_limit,
+    Limiter, Override, Policy, RateLimitError, Tier, caller,
+    limits::{RegisteredPolicy, conflicts, policies_of},
+    rate_limit,
+    usage::UsageError,
 };
 
 type Done = Result<(), RateLimitError>;

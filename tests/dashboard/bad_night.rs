@@ -6,7 +6,7 @@ use axum::http::{HeaderValue, request::Parts};
 use harness::{RedisServer, until};
 use ratelimit_dashboard::{Access, NamedAccess};
 use ratelimit_runtime::{
-    Caller, Enforcement, Limiter, Override, OverrideSource, RateLimitError, rate_limit,
+    Caller, Enforcement, Limiter, Override, RateLimitError, overrides::OverrideSource, rate_limit,
 };
 use serde_json::{Value, json};
 

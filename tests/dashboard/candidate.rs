@@ -1,7 +1,7 @@
 //! The page starts, shows, applies and ends the trial of numbers.
 
 use harness::{RedisServer, until};
-use ratelimit_runtime::{Limiter, Override, OverrideSource, RateLimitError, rate_limit};
+use ratelimit_runtime::{Limiter, Override, RateLimitError, overrides::OverrideSource, rate_limit};
 use serde_json::{Value, json};
 
 use crate::operator::Operator;

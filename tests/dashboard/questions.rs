@@ -2,7 +2,7 @@
 
 use harness::{RedisServer, ran_in_own_process, until};
 use ratelimit_dashboard::Access;
-use ratelimit_runtime::{Enforcement, Limiter, Override, OverrideSource};
+use ratelimit_runtime::{Enforcement, Limiter, Override, overrides::OverrideSource};
 use serde_json::json;
 
 use crate::{

@@ -225,7 +225,7 @@ async fn the_page_shows_the_conflicts_that_the_program_reports() {
     let data = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
     let view: Value = serde_json::from_str(data).unwrap();
     let reported: Vec<_> =
-        ratelimit_runtime::conflicts().iter().map(|(limit, _)| limit.name()).collect();
+        ratelimit_runtime::limits::conflicts().iter().map(|(limit, _)| limit.name()).collect();
     assert_eq!(reported, ["different"]);
     for limit in view["limits"].as_array().unwrap() {
         let name = limit["name"].as_str().unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use harness::{RedisServer, ran_in_own_process, until};
 use ratelimit_runtime::{
-    Enforcement, Limiter, Override, OverrideSource, RateLimitError, rate_limit,
+    Enforcement, Limiter, Override, RateLimitError, overrides::OverrideSource, rate_limit,
 };
 use serde_json::{Value, json};
 

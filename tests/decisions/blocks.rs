@@ -270,8 +270,8 @@ async fn what_does_not_go_with_a_block_is_invalid() {
     assert_eq!(eight.validate(), Ok(()));
     assert_eq!(fault(eight.block(&[MINUTE])), most);
     assert_eq!(eight.block(&[]), eight);
-    assert_eq!(policy.block(&[]).blocks().count(), 0);
-    assert!(policy.blocks().eq([MINUTE]));
+    assert_eq!(policy.block(&[]).get_block().count(), 0);
+    assert!(policy.get_block().eq([MINUTE]));
 }
 
 #[tokio::test(start_paused = true)]

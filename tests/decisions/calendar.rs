@@ -5,8 +5,11 @@ use std::time::Duration;
 use harness::{Clock, RedisServer, uncached, until};
 use jiff::{ToSpan, ZonedDateTime};
 use ratelimit_runtime::{
-    CalendarUnit, Limiter, Override, OverrideProblem, Policy, RateLimitError, Recorded, Replay,
-    rate_limit, testing,
+    CalendarUnit, Limiter, Override, Policy, RateLimitError,
+    overrides::OverrideProblem,
+    rate_limit,
+    replay::{Recorded, Replay},
+    testing,
 };
 
 const DAY: Duration = Duration::from_secs(86_400);

@@ -283,7 +283,7 @@ async fn permits_agree_with_a_count_of_the_calls_in_flight() {
             let key = rng.usize(..6);
             let (policy, caller) = (&policies[key % 3], ["alice", "bob"][key / 3]);
             let in_flight = calls.iter().filter(|(of, _)| *of == key).count();
-            let most = policy.max_concurrency().unwrap() as usize;
+            let most = policy.get_concurrency().unwrap() as usize;
             if rng.bool() {
                 let Some(at) = calls.iter().position(|(of, _)| *of == key) else { continue };
                 drop(calls.swap_remove(at));

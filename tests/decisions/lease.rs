@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use harness::{exceeded, on_each_store};
-use ratelimit_runtime::{Override, Policy, RateLimitError, policies, rate_limit};
+use ratelimit_runtime::{Override, Policy, RateLimitError, limits::policies, rate_limit};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

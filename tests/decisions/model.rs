@@ -48,7 +48,7 @@ fn assert_agree<T: PartialEq + Debug>(
 /// The policies that do not take turns, and whose calls are over at once.
 fn alone(cases: Vec<Vec<Case>>) -> impl Iterator<Item = Case> {
     let alone = cases.into_iter().filter_map(|cases| <[Case; 1]>::try_from(cases).ok());
-    alone.flatten().filter(|case| case.policy.max_concurrency().is_none())
+    alone.flatten().filter(|case| case.policy.get_concurrency().is_none())
 }
 
 /// Drives the shipped script with the schedules of all its cases.
@@ -185,7 +185,7 @@ async fn check_embedded(kind: Kind) {
             let actual = answer(&case.policy, case.leave, decided);
             // Callers do not receive `more`: a test of the store checks it.
             assert_agree((actual, Answer { more: 0, ..expected }), operation, case, seed);
-            let has_block = case.policy.blocks().next().is_some();
+            let has_block = case.policy.get_block().next().is_some();
             let is_log = case.policy.algorithm() == Algorithm::SlidingWindow;
             if is_log && !case.policy.counts_rejected() && !has_block {
                 let admissions = admissions.entry(caller).or_default();

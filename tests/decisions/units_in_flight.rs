@@ -64,7 +64,7 @@ async fn assert_agrees(limiter: &Limiter, policy: &Policy, time_passes: bool) {
     let mut rng = Rng::with_seed(seed);
     let mut models: [Model; 2] = Default::default();
     let (mut calls, mut counts, mut now) = (Vec::<Call>::new(), Counts::default(), Duration::ZERO);
-    let most = policy.max_concurrency().expect("permits");
+    let most = policy.get_concurrency().expect("permits");
     for number in 0..STEPS {
         if time_passes {
             let pause = Duration::from_micros(rng.u64(..HOUR.as_secs() * 100_000));

@@ -5,7 +5,10 @@ use std::{env, fs, path::Path, time::Duration};
 
 use harness::{Clock, Lines, RedisServer, listen, ran_in_own_process_with, uncached, wall_clock};
 use jiff::{ToSpan, ZonedDateTime};
-use ratelimit_runtime::{CalendarUnit, Limiter, Policy, RateLimitError, Recorded, Replay};
+use ratelimit_runtime::{
+    CalendarUnit, Limiter, Policy, RateLimitError,
+    replay::{Recorded, Replay},
+};
 use tempfile::TempDir;
 
 const MONTHLY: Policy = Policy::calendar_window("bill", CalendarUnit::Month, 10);

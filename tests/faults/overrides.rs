@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use harness::{DEADLINE, FaultLine, Network, Proxy, RedisServer, Watch, limiter_on, until};
-use ratelimit_runtime::{Limiter, OnStoreError, Override, OverrideSource, Policy};
+use ratelimit_runtime::{Limiter, OnStoreError, Override, Policy, overrides::OverrideSource};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const POLICY: Policy = Policy::sliding_counter("p", MINUTE, 1_000_000);

@@ -23,7 +23,7 @@ mod by_leptos {
     use axum::routing::post;
     use leptos::prelude::*;
     use leptos_axum::{ResponseOptions, handle_server_fns};
-    use ratelimit_runtime::policies;
+    use ratelimit_runtime::limits::policies;
 
     use super::*;
 

@@ -177,9 +177,9 @@ impl Rules {
             count_rejected: policy.counts_rejected(),
             tiers: tiers.collect(),
             written: Vec::new(),
-            permits: policy.max_concurrency(),
+            permits: policy.get_concurrency(),
             leave: 0,
-            blocks: policy.blocks().map(micros).collect(),
+            blocks: policy.get_block().map(micros).collect(),
         }
     }
 

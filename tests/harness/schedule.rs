@@ -331,7 +331,7 @@ impl Schedule {
         self.now = now;
         let call = Call { now, cost, record, id, permit, max_wait };
         let (answer, charge) = self.model.decide(&self.rules[policy], caller, call);
-        if charge.is_some() && self.policies[policy].max_concurrency().is_some() {
+        if charge.is_some() && self.policies[policy].get_concurrency().is_some() {
             let (process, charge) = (self.rng.u32(..PROCESSES), self.charges.len());
             self.permits.retain(|it| it.id != permit);
             self.permits.push(LivePermit { caller, id: permit, charge, policy, process });

@@ -1,6 +1,6 @@
 //! A change of a limit is stricter, looser, or neither.
 
-use ratelimit_runtime::{
+use ratelimit_runtime::limits::{
     ChangeKind::{self, Changed, Gone, Looser, New, Stricter},
     LimitList,
 };

@@ -7,7 +7,11 @@ use std::{
     time::Duration,
 };
 
-use ratelimit_runtime::{ChangeKind, LimitList, Policy, lock, published_limits};
+use ratelimit_runtime::{
+    Policy,
+    limits::{ChangeKind, LimitList, published_limits},
+    lock,
+};
 use serde_json::{Value, json};
 
 use crate::{

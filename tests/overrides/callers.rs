@@ -7,8 +7,9 @@ use std::{
 
 use harness::{NOTICED, RedisServer, Watch, exceeded, on_each_store, until};
 use ratelimit_runtime::{
-    Caller, Enforcement, Limiter, OnStoreError, Override, OverrideProblem, OverrideSource, Policy,
-    RateLimitError, rate_limit,
+    Caller, Enforcement, Limiter, OnStoreError, Override, Policy, RateLimitError,
+    overrides::{OverrideProblem, OverrideSource},
+    rate_limit,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use harness::{Clock, RedisServer, Watch, until};
 use ratelimit_runtime::{
-    Limiter, OnStoreError, Override, OverrideProblem, OverrideSource, Policy, RateLimitError,
+    Limiter, OnStoreError, Override, Policy, RateLimitError,
+    overrides::{OverrideProblem, OverrideSource},
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use harness::{RedisServer, on_each_store, until};
 use ratelimit_runtime::{
-    Caller, CandidateStats, Enforcement, Limiter, OnStoreError, Override, Plans, Policy,
-    RateLimitError, rate_limit,
+    Caller, Enforcement, Limiter, OnStoreError, Override, Plans, Policy, RateLimitError,
+    overrides::CandidateStats, rate_limit,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use harness::{admitted, exceeded, on_each_store};
 use ratelimit_runtime::{
-    Enforcement, Limiter, Override, OverrideSource, Policy, RateLimitError, rate_limit,
+    Enforcement, Limiter, Override, Policy, RateLimitError, overrides::OverrideSource, rate_limit,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);

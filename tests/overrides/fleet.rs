@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use harness::{Cluster, NOTICED, RedisServer, Sentinels, Watch, unavailable, until};
 use ratelimit_runtime::{
-    Enforcement, Limiter, OnStoreError, Override, OverrideProblem, OverrideSource, Policy,
-    RateLimitError, UnavailableReason, rate_limit, stats,
+    Enforcement, Limiter, OnStoreError, Override, Policy, RateLimitError, UnavailableReason,
+    overrides::{OverrideProblem, OverrideSource},
+    rate_limit, stats,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);

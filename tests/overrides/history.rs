@@ -7,7 +7,8 @@ use std::{
 
 use harness::{NOTICED, RedisServer, Watch, exceeded, on_each_store, until};
 use ratelimit_runtime::{
-    Caller, Enforcement, Limiter, Override, OverrideChange, OverrideSource, Policy,
+    Caller, Enforcement, Limiter, Override, Policy,
+    overrides::{OverrideChange, OverrideSource},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use harness::{RedisServer, Watch, until};
-use ratelimit_runtime::{Limiter, OnStoreError, Override, OverrideError, Policy};
+use ratelimit_runtime::{Limiter, OnStoreError, Override, Policy, overrides::OverrideError};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

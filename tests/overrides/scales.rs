@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use harness::{RedisServer, until};
 use ratelimit_runtime::{
-    CalendarUnit, Enforcement, Limiter, Override, OverrideError, Place, Policy, RateLimitError,
+    CalendarUnit, Enforcement, Limiter, Override, Policy, RateLimitError,
+    overrides::{OverrideError, Place},
     rate_limit,
 };
 

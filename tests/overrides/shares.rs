@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use harness::RedisServer;
 use ratelimit_runtime::{
-    Enforcement, Limiter, OnStoreError, Override, Place, Policy,
+    Enforcement, Limiter, OnStoreError, Override, Policy,
+    overrides::Place,
     stats::{self, Verdict},
 };
 

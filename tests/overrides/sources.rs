@@ -10,7 +10,7 @@ use std::{
 
 use harness::{Cluster, NOTICED, RedisServer, Watch, patient, until};
 use ratelimit_runtime::{
-    Enforcement, Limiter, Override, OverrideSource, Policy, RateLimitError, rate_limit,
+    Enforcement, Limiter, Override, Policy, RateLimitError, overrides::OverrideSource, rate_limit,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);

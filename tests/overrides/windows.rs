@@ -7,7 +7,8 @@ use std::{
 
 use harness::{RedisServer, Watch, until};
 use ratelimit_runtime::{
-    Enforcement, Limiter, Override, OverrideError, OverrideSource, Place, Policy, RateLimitError,
+    Enforcement, Limiter, Override, Policy, RateLimitError,
+    overrides::{OverrideError, OverrideSource, Place},
 };
 
 use crate::sources::Follower;

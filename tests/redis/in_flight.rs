@@ -8,7 +8,9 @@ use std::{
 };
 
 use harness::{Cluster, RedisServer, patient, uncached, until, wait_for};
-use ratelimit_runtime::{Decision, Limiter, OnStoreError, Policy, RateLimitError, TierUsage};
+use ratelimit_runtime::{
+    Decision, Limiter, OnStoreError, Policy, RateLimitError, usage::TierUsage,
+};
 use tokio::runtime::{Builder, Runtime};
 
 const SECOND: Duration = Duration::from_secs(1);

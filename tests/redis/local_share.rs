@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use harness::{RedisServer, until_decided};
 use ratelimit_runtime::{
-    DecidedBy, Limiter, LocalShare, OnStoreError, Override, Place, Policy, RateLimitError,
-    rate_limit, stats,
+    DecidedBy, Limiter, LocalShare, OnStoreError, Override, Policy, RateLimitError,
+    overrides::Place, rate_limit, stats,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ratelimit_runtime::{
-    Algorithm, LimitList, RateLimitError, RegisteredPolicy, conflicts, policies, rate_limit,
+    Algorithm, RateLimitError,
+    limits::{LimitList, RegisteredPolicy, conflicts, policies},
+    rate_limit,
 };
 
 #[rate_limit(period = 30, threshold = 2, key = name)]

@@ -4,8 +4,8 @@ use std::{process::Command, time::Duration};
 
 use harness::{Cluster, RedisServer, Running, until};
 use ratelimit_runtime::{
-    FleetCaller, FleetLimit, FleetStatus, Limiter, Override, Policy, RateLimitError,
-    UnavailableReason,
+    Limiter, Override, Policy, RateLimitError, UnavailableReason,
+    fleet::{FleetCaller, FleetLimit, FleetStatus},
 };
 
 /// Starts a process that names callers so, with these calls.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use harness::{RedisServer, listen};
 use ratelimit_runtime::{
-    Caller, Enforcement, Limiter, Override, Policy, RateLimitError, RefusedCaller, caller,
-    rate_limit, stats::TimeWindow,
+    Caller, Enforcement, Limiter, Override, Policy, RateLimitError, caller, rate_limit,
+    stats::TimeWindow, usage::RefusedCaller,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimit_runtime::{
     Caller, Limiter, Plans, Policy, RateLimitError, UnavailableReason, caller, limiter,
-    policies_of, rate_limit, testing,
+    limits::policies_of, rate_limit, testing,
 };
 
 use super::{failure_of, report};

@@ -8,7 +8,9 @@ use actix_web::{
     error, get, middleware, post, put, web,
 };
 use ratelimit_runtime::{
-    RateLimitError, policies, rate_limit,
+    RateLimitError,
+    limits::policies,
+    rate_limit,
     web::actix::{Identity, IdentityMiddleware},
 };
 

@@ -274,7 +274,7 @@ impl TurnsAhead {
         self.tail = tail;
         self.promised = now;
         let mark = Mark { at: turn, ..taken.mark };
-        Some(Outcome { more: ahead, lasts: ahead + taken.lasts, mark, ..taken })
+        Some(Outcome { turn: ahead, lasts: ahead + taken.lasts, mark, ..taken })
     }
 
     /// Refuses a call behind others, and records the refusal if its policy counts it.

@@ -121,9 +121,9 @@ impl Receipt {
     ) -> Self {
         let Request { policy, cost, id, .. } = request;
         let mark = outcome.mark;
-        let (state, burst) = (policy.state(), policy.burst_size().unwrap_or(0));
+        let (state, burst) = (policy.state(), policy.get_burst().unwrap_or(0));
         let (caller, settlement) = (caller.clone(), Settlement::default());
-        let zone = policy.time_zone().and_then(Zone::new);
+        let zone = policy.get_zone().and_then(Zone::new);
         Self { caller, state, cost, burst, zone, limiter, id, mark, settlement }
     }
 

@@ -49,7 +49,7 @@ impl Busy {
         Self {
             policy: policy.name(),
             retry_after: wait.map(spread),
-            max_concurrency: policy.max_concurrency().unwrap_or_default(),
+            max_concurrency: policy.get_concurrency().unwrap_or_default(),
             flags: policy.flags().of_error(is_shared),
             has_window: !policy.tiers().is_empty(),
         }

@@ -10,7 +10,7 @@ use super::{
     call::Call,
     check::Check,
     owned_call::{CallKind, OwnedCall},
-    start::{PendingAnswer, Started},
+    start::{CallPath, PendingAnswer, Started},
 };
 use crate::{
     decision::{Answer, Decision},
@@ -175,10 +175,9 @@ impl<T: AsCall> AllCalls<'_, T> {
     /// Asks the calls until one has to be awaited.
     fn start(&mut self) -> AskedCalls {
         // Memory remembers no refusals.
-        let is_plain = |call: Call<'_>| {
-            call.limiter.is_in_memory() && call.takes_plain_unit() || call.is_plain_in_memory()
-        };
-        if self.open().all(|(_, call)| is_plain(call)) {
+        let is_asked_once =
+            |call: Call<'_>| call.limiter.is_in_memory() && call.path() != CallPath::General;
+        if self.open().all(|(_, call)| is_asked_once(call)) {
             return self.ask(&mut (0..self.0.len()));
         }
         // Each of two that may wait would hold what it has taken meanwhile.

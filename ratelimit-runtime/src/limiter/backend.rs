@@ -10,6 +10,7 @@ use crate::{
     error::UnavailableReason,
     key::{Key, KeyRef},
     memory::MemoryStore,
+    opaque::Opaque,
     policy::{Policy, Tier},
     redis::RedisBackend,
     request::{
@@ -29,7 +30,7 @@ pub(crate) struct Backend {
 
 pub(super) enum Store {
     Memory(MemoryStore),
-    Redis(Arc<RedisBackend>),
+    Redis(Opaque<RedisBackend>),
 }
 
 /// The answer of a store, and the permit that an admitted call holds under a policy with `concurrency`.
@@ -88,7 +89,7 @@ impl Backend {
     }
 
     /// Redis, if calls are counted there.
-    pub(crate) fn redis(&self) -> Option<&Arc<RedisBackend>> {
+    pub(crate) fn redis(&self) -> Option<&RedisBackend> {
         match &self.store {
             Store::Memory(_) => None,
             Store::Redis(redis) => Some(redis),
@@ -103,8 +104,8 @@ impl Backend {
         }
     }
 
-    /// Takes units, and a permit, or refuses a unit, under a valid policy of one tier that no override changes. Memory
-    /// decides for a caller that it knows. On Redis units on lease and the deny cache decide about one unit.
+    /// Takes units, and a permit, or refuses a unit: see [`State::take_units`](crate::algorithms::State::take_units).
+    /// Memory decides for a caller that it knows. On Redis units on lease and the deny cache decide about one unit.
     #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
     pub(super) fn take_units(
@@ -200,7 +201,7 @@ impl Backend {
         };
         Ok(CallerUsage {
             tiers: policy.tiers().iter().map(look).collect::<Result<_, _>>()?,
-            free: policy.max_concurrency().unwrap_or_default().saturating_sub(store.held(key)),
+            free: policy.get_concurrency().unwrap_or_default().saturating_sub(store.held(key)),
             blocked: store.blocked_for(key, policy)?,
         })
     }
@@ -300,7 +301,7 @@ impl Backend {
         key: KeyRef<'_>,
         settle: Settle,
         decided_by: DecidedBy,
-    ) -> Option<(&Arc<RedisBackend>, Key)> {
+    ) -> Option<(&Opaque<RedisBackend>, Key)> {
         match &self.store {
             Store::Memory(store) => store.settle(key, settle),
             Store::Redis(redis) if redis.settle_here(key, settle, decided_by) => {}

@@ -28,6 +28,7 @@ use crate::{
     decision::{LimiterId, Settler},
     error::{ConnectError, Fault, GUESS},
     memory::MemoryStore,
+    opaque::Opaque,
     overrides::{Overrides, Shown},
     redis::{ConnectOptions, RedisBackend, RedisOptions},
     request::OnStoreError,
@@ -287,7 +288,7 @@ impl LimiterBuilder {
         C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
     {
         let redis = RedisBackend::from_connection(connection, self.settings);
-        self.build(Store::Redis(Arc::new(redis)))
+        self.build(Store::Redis(Opaque::new(redis)))
     }
 
     /// Builds a limiter on the store that `RATELIMIT_URL` names, as [`Limiter::from_env`].
@@ -320,7 +321,7 @@ impl LimiterBuilder {
         match url.strip_prefix("memory://") {
             None => {
                 let redis = RedisBackend::open(url, &self.connection, self.settings)?;
-                Ok(Store::Redis(Arc::new(redis)))
+                Ok(Store::Redis(Opaque::new(redis)))
             }
             Some("") => Ok(self.memory()),
             Some(_) => Err(Fault::malformed_url("nothing may follow memory://")),
@@ -345,7 +346,7 @@ impl LimiterBuilder {
             Some(redis) => Overrides::on_redis(redis, backend.prefix(), self.shown),
             _ => Overrides::none(self.shown),
         };
-        let queues = Queues::new(backend.redis().is_some(), self.max_line);
+        let queues = Opaque::new(Queues::new(backend.redis().is_some(), self.max_line));
         let inner = Arc::new(Inner {
             id: LimiterId::next(),
             backend,

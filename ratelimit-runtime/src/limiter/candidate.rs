@@ -4,17 +4,14 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{
-    call::Call,
-    wrapped::{CandidateCharge, Wrapped},
-};
+use super::call::Call;
 use crate::{
+    background,
     caller::Caller,
-    decision::{Decision, Permit},
+    decision::{CandidateCharge, Decision},
     error::{RateLimitError, UnavailableReason},
     overrides::{Candidate, Effective},
     policy::Policy,
-    redis,
     request::{Op, Outcome, Request},
     telemetry,
 };
@@ -38,29 +35,25 @@ fn is_refused_otherwise(outcome: Result<Outcome, UnavailableReason>) -> bool {
 }
 
 impl Call<'_> {
-    /// Decides a call by the candidate, after a store by the limit. Returns its permit, with the charge of the
-    /// candidate if the decision `is_read`: a settle then changes both.
+    /// Decides a call by the candidate, after a store by the limit. Returns the charge of the candidate if the decision
+    /// `is_read`: a settle then changes both.
     #[cold]
     pub(super) fn try_after(
         self,
         effective: &Effective<'_>,
         outcome: &Result<Outcome, UnavailableReason>,
-        permit: Option<Arc<dyn Permit>>,
         is_read: bool,
-    ) -> Option<Arc<dyn Permit>> {
-        let Some((policy, candidate)) = effective.candidate() else { return permit };
-        let charge = if is_refused_otherwise(*outcome) {
+    ) -> Option<Arc<CandidateCharge>> {
+        let (policy, candidate) = effective.candidate()?;
+        if is_refused_otherwise(*outcome) {
             self.refuse_otherwise(candidate);
-            None
-        } else {
-            outcome.ok().filter(|outcome| outcome.decided_by.counts()).map(|outcome| {
-                let trial = Trial::new(candidate, outcome.admitted);
-                let charge = Arc::clone(&trial.charge);
-                self.decide_by_candidate(policy, None, trial);
-                charge
-            })
-        };
-        Wrapped::with_candidate(permit, charge.filter(|_| is_read))
+            return None;
+        }
+        let outcome = outcome.ok().filter(|outcome| outcome.decided_by.counts())?;
+        let trial = Trial::new(candidate, outcome.admitted);
+        let charge = Arc::clone(&trial.charge);
+        self.decide_by_candidate(policy, None, trial);
+        is_read.then_some(charge)
     }
 
     /// Decides a call by the candidate that is too large for the limit, if it has one. The limit is asked whether it
@@ -117,7 +110,7 @@ impl Call<'_> {
             return self.end_trial(&trial, &caller, request, decided);
         }
         let (limiter, owned) = (self.limiter.clone(), self.owned());
-        redis::start(async move {
+        background::start(async move {
             let (call, backend) = (owned.of(&limiter), &limiter.inner.backend);
             let decide =
                 |request, caller| backend.decide(request, caller, Instant::now(), on_store_error);

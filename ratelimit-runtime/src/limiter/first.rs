@@ -10,7 +10,7 @@ use super::{
     start::Started,
 };
 use crate::{
-    decision::{Answer, Decision, Permit},
+    decision::{Answer, CallEnd, Decision, Permit},
     error::RateLimitError,
     time::Micros,
 };
@@ -109,8 +109,8 @@ impl Call<'_> {
     fn end_deferred(self, Deferred { recorder, refusal }: Deferred) -> Answer {
         let effective = self.effective();
         match refusal {
-            Ok(outcome) => self.finish(&effective, recorder, &Ok(outcome), None),
-            Err(error) => self.reject(&effective, recorder, error, None),
+            Ok(outcome) => self.finish(&effective, recorder, &Ok(outcome), None, CallEnd::default()),
+            Err(error) => self.reject(&effective, recorder, error, CallEnd::default()),
         }
     }
 }

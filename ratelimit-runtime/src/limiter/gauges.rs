@@ -63,7 +63,7 @@ impl Limiter {
         let shown =
             *SHOWN_TIERS.lock().entry(name).and_modify(|it| *it = tiers.max(*it)).or_insert(tiers);
         (tiers..shown).for_each(|index| tier_gauge(name, index).set(f64::NAN));
-        if let Some(calls) = policy.max_concurrency().filter(|calls| *calls > 0) {
+        if let Some(calls) = policy.get_concurrency().filter(|calls| *calls > 0) {
             gauge!("ratelimit_limit", "policy" => name, "tier" => "in_flight").set(calls);
         }
         policy
@@ -81,7 +81,7 @@ fn record_counts(counts: &PolicyStats, policy: &Policy) {
     if let Some(percent) = counts.local_share() {
         gauge!("ratelimit_local_share", "policy" => name).set(f64::from(percent) / 100.0);
     }
-    if policy.max_concurrency().is_some() {
+    if policy.get_concurrency().is_some() {
         #[expect(clippy::cast_precision_loss, reason = "so many calls are not in flight")]
         let held = counts.permits_held() as f64;
         gauge!("ratelimit_permits_held", "policy" => name).set(held);

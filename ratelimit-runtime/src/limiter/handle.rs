@@ -11,6 +11,7 @@ use crate::{
     caller::Caller,
     decision::LimiterId,
     key,
+    opaque::Opaque,
     overrides::Overrides,
     telemetry::{self, LimitCounters},
 };
@@ -45,7 +46,7 @@ pub(super) struct Inner {
     pub(super) overrides: Overrides,
     pub(super) notices: Notices,
     /// The calls of this process that wait.
-    pub(super) queues: Queues,
+    pub(super) queues: Opaque<Queues>,
     pub(super) max_pause: Duration,
     /// The wait that a `Busy` names, before it is spread.
     pub(super) busy_wait: Option<Duration>,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     caller::{self, Caller},
-    decision::{Answer, Decision, Permit},
+    decision::{Answer, CallEnd, Decision, Permit},
     error::{Busy, Exceeded, RateLimitError, Unavailable, UnavailableReason},
     key::KeyRef,
     observe::{self, Observed},
@@ -50,30 +50,31 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the answer of a call that no store decides: its caller is shut out, enforcement is off, a rule
-    /// is broken, or the limit can never admit the call. `waited` returns how long the call has waited, if it has.
+    /// is broken, or the limit can never admit the call. `end` ends the wait of one that has waited.
     #[inline]
     pub(super) fn answer_without_store<A: Admission>(
         self,
         effective: &Effective<'_>,
         recorder: Recorder,
-        waited: impl FnOnce() -> Option<Arc<dyn Permit>>,
+        end: impl FnOnce() -> CallEnd,
     ) -> Option<Answer<A>> {
         #[cfg(feature = "testing")]
         if let Some(outcome) = super::isolated::planned_outcome(self.policy, self.caller) {
-            return Some(self.finish(effective, recorder, &outcome, waited()));
+            return Some(self.finish(effective, recorder, &outcome, None, end()));
         }
         if let Some(error) = effective.answer() {
-            return Some(self.reject(effective, recorder, error.clone(), waited()));
+            return Some(self.reject(effective, recorder, error.clone(), end()));
         }
         if effective.is_off() && !self.is_peek() {
-            return Some(Ok(A::new(waited(), || self.uncounted(effective))));
+            let end = end();
+            return Some(Ok(A::new(None, || self.uncounted(effective).ended(end))));
         }
         // Overrides are validated when they are set. No compiler knows the zones.
         if self.options.is_validated && !self.policy.is_calendar() {
             return None;
         }
         let error = self.validate(effective.whole()).err()?;
-        Some(self.reject(effective, recorder, error, waited()))
+        Some(self.reject(effective, recorder, error, end()))
     }
 
     /// Validates the whole policy and the call.
@@ -103,13 +104,13 @@ impl<'a> Call<'a> {
         effective: &Effective<'_>,
         recorder: Recorder,
         error: RateLimitError,
-        waited: Option<Arc<dyn Permit>>,
+        end: CallEnd,
     ) -> Answer<A> {
         // A limit of 0 units admits a call of 0 units.
         if self.options.cost == 0 && matches!(error, RateLimitError::TooLarge(_)) {
             let outcome = Outcome::unlimited(self.request(effective));
             let outcome = Outcome { decided_by: DecidedBy::Limiter, ..outcome };
-            self.record(recorder, effective, &Ok(outcome), None);
+            self.record(recorder, effective, &Ok(outcome), Duration::ZERO);
             let decision = self.uncounted(effective);
             if !self.is_peek() {
                 observe::record(|| Observed::admitted(None, decision.clone()));
@@ -130,7 +131,7 @@ impl<'a> Call<'a> {
             RateLimitError::TooLarge(_) => self.try_too_large(effective),
             _ => {}
         }
-        self.enforce(effective, None, error, waited)
+        self.enforce(effective, None, error, end)
     }
 
     /// Decides the call without an await, if memory or the deny cache can.
@@ -160,7 +161,8 @@ impl<'a> Call<'a> {
         effective: &Effective<'_>,
         recorder: Recorder,
         outcome: &Result<Outcome, UnavailableReason>,
-        mut permit: Option<Arc<dyn Permit>>,
+        permit: Option<Arc<dyn Permit>>,
+        mut end: CallEnd,
     ) -> Answer<A> {
         if A::DEFERS
             && let Ok(refused) = outcome
@@ -174,16 +176,16 @@ impl<'a> Call<'a> {
             _ => None,
         };
         let effective = alone.as_ref().unwrap_or(effective);
-        self.record(recorder, effective, outcome, permit.as_ref());
+        self.record(recorder, effective, outcome, end.waited);
         if effective.candidate().is_some() {
-            permit = self.try_after(effective, outcome, permit, A::READS);
+            end.candidate = self.try_after(effective, outcome, A::READS);
         }
         let (outcome, error) = match outcome {
             Ok(outcome) if outcome.admitted => {
                 if self.options.warn_at > 0 && !self.options.kind.is_joint() {
                     self.warn(effective, outcome);
                 }
-                return Ok(self.admit(effective, outcome, permit));
+                return Ok(self.admit(effective, outcome, permit, end));
             }
             Ok(outcome) if outcome.is_busy() => {
                 let wait = self.limiter.inner.busy_wait;
@@ -195,7 +197,7 @@ impl<'a> Call<'a> {
             }
             Err(reason) => (None, Unavailable::new(effective.policy().name(), *reason).into()),
         };
-        self.enforce(effective, outcome, error, permit)
+        self.enforce(effective, outcome, error, end)
     }
 
     /// Returns the share of the policy under which this process has decided alone, if it was one, and records it.
@@ -218,11 +220,12 @@ impl<'a> Call<'a> {
         effective: &Effective<'_>,
         outcome: &Outcome,
         permit: Option<Arc<dyn Permit>>,
+        end: CallEnd,
     ) -> A {
         if observe::is_observed() && !self.is_peek() {
-            return self.admit_observed(effective, outcome, permit);
+            return self.admit_observed(effective, outcome, permit, end);
         }
-        A::new(permit, || self.decision(effective, outcome))
+        A::new(permit, || self.decision(effective, outcome).ended(end))
     }
 
     #[inline(never)]
@@ -231,17 +234,15 @@ impl<'a> Call<'a> {
         effective: &Effective<'_>,
         outcome: &Outcome,
         permit: Option<Arc<dyn Permit>>,
+        end: CallEnd,
     ) -> A {
-        let decision = self.decision(effective, outcome);
-        // The observers' copy holds no permit.
+        let decision = self.decision(effective, outcome).ended(end);
         observe::record(|| {
-            let mut copy = decision.clone();
-            copy.set_permit(permit.as_ref().and_then(|permit| permit.wait_alone()));
-            Observed::admitted(self.observed_caller(effective), copy)
+            Observed::admitted(self.observed_caller(effective), decision.observed())
         });
         if let Some(permit) = &permit
             && self.options.kind.is_function()
-            && effective.policy().max_concurrency().is_some()
+            && effective.policy().get_concurrency().is_some()
         {
             observe::keep_for_response(permit);
         }
@@ -267,7 +268,7 @@ impl<'a> Call<'a> {
         effective: &Effective<'_>,
         outcome: Option<&Outcome>,
         mut error: RateLimitError,
-        waited: Option<Arc<dyn Permit>>,
+        end: CallEnd,
     ) -> Answer<A> {
         if self.is_peek() {
             return Err(error);
@@ -288,12 +289,12 @@ impl<'a> Call<'a> {
         }
         let policy = effective.policy().shown_name().text();
         self.limiter.inner.notices.would_have_refused(policy, &error);
-        Ok(A::new(waited, || {
+        Ok(A::new(None, || {
             let decision = match outcome {
                 Some(outcome) => Decision::new(effective.policy(), *outcome),
                 None => self.uncounted(effective),
             };
-            decision.of_dry_run()
+            decision.of_dry_run().ended(end)
         }))
     }
 
@@ -334,11 +335,10 @@ impl<'a> Call<'a> {
         recorder: Recorder,
         effective: &Effective<'_>,
         outcome: &Result<Outcome, UnavailableReason>,
-        permit: Option<&Arc<dyn Permit>>,
+        waited: Duration,
     ) {
         if !self.is_peek() {
             let (policy, is_dry_run) = (effective.whole(), effective.is_dry_run());
-            let waited = || permit.map_or(Duration::ZERO, |permit| permit.waited());
             let (units, digest) = (self.options.cost, || self.caller_digest());
             let changed = effective.changed.is_some().then(|| {
                 outcome.map(|mut outcome| {

@@ -65,7 +65,7 @@ impl Limiter {
     /// form of [`refused_callers`](Self::refused_callers): shown, as digests, or not at all.
     ///
     /// ```no_run
-    /// # async fn print(limiter: &ratelimit_runtime::Limiter) -> Result<(), ratelimit_runtime::FleetError> {
+    /// # async fn print(limiter: &ratelimit_runtime::Limiter) -> Result<(), ratelimit_runtime::fleet::FleetError> {
     /// for limit in limiter.fleet().await?.limits() {
     ///     println!("{}: {} refused in the last hour", limit.name, limit.refused_within[2]);
     /// }
@@ -75,9 +75,10 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`FleetError`](crate::FleetError) if the limiter is in memory, or Redis does not answer within the deadline.
+    /// [`FleetError`](crate::fleet::FleetError) if the limiter is in memory, or Redis does not answer within the
+    /// deadline.
     #[cfg(feature = "overrides")]
-    pub async fn fleet(&self) -> Result<crate::FleetStatus, crate::FleetError> {
+    pub async fn fleet(&self) -> Result<crate::fleet::FleetStatus, crate::fleet::FleetError> {
         self.inner.overrides.fleet_status().await
     }
 

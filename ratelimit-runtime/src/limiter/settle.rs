@@ -52,7 +52,7 @@ impl Backend {
     ) -> Option<(KeyRef<'d>, Settle, SettleGuard<'d>)> {
         let (key, receipt) = decision.charge()?;
         let guard = receipt.claim(to, self.redis().is_some())?;
-        decision.settle_others(guard.to);
+        decision.settle_candidate(guard.to);
         Some((key, Settle { lifts_block, ..decision.change(receipt, &guard) }, guard))
     }
 }

@@ -1,7 +1,7 @@
 //! The start of a call, the one entry of the pipeline.
 //!
-//! Most calls are plain, and are decided by [`Call::take_units`]. In memory it also decides calls that have a cost or
-//! take a permit. [`Call::start_any`] starts all others.
+//! [`Call::path`] chooses the way of a call. Most are plain, and decided by [`Call::take_units`]. [`Call::start_any`]
+//! starts all others, and plain ones that are left undecided.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::isolated::has_planned;
 use super::{admission::Admission, backend::Decided, call::Call};
 use crate::{
-    decision::{Answer, Permit},
+    decision::{Answer, CallEnd, Permit},
     error::Exceeded,
     observe,
     overrides::Effective,
@@ -19,6 +19,17 @@ use crate::{
     telemetry::{self, LimitCounters, Recorder, Verdict},
     time::Micros,
 };
+
+/// The way of a call to its decision.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallPath {
+    /// A plain call takes one unit and no permit: memory, a lease or the deny cache may decide it.
+    OneUnit,
+    /// A plain call has a cost or takes a permit, and memory may decide it.
+    Units,
+    /// Any other call.
+    General,
+}
 
 /// The future that brings an answer, on the heap: in place it would add some kilobytes to every future that
 /// contains it.
@@ -44,26 +55,60 @@ impl Call<'_> {
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     pub(crate) fn start<A: Admission>(self) -> Started<Answer<A>> {
-        if !A::DEFERS && self.takes_plain_unit() {
+        // Asked before the other ways: a function that returns the way costs each plain call 19 instructions.
+        if !A::DEFERS && self.takes_one_unit() {
             return self.take_units::<A, true>();
         }
-        self.start_with_more()
+        self.start_other()
     }
 
-    /// Starts a call that has a cost, takes a permit, or is not plain.
+    /// Starts a call that takes more than one unit, or is not plain.
     #[inline(never)]
-    fn start_with_more<A: Admission>(self) -> Started<Answer<A>> {
-        let takes_permit = self.policy.max_concurrency().is_some();
+    fn start_other<A: Admission>(self) -> Started<Answer<A>> {
+        let takes_permit = self.policy.get_concurrency().is_some();
         if takes_permit {
             observe::free_ended();
         }
         // The next free permit is that of a call that waits for one.
         let is_first = !takes_permit || self.limiter.inner.queues.is_empty();
-        if !A::DEFERS && self.options.cost > 0 && is_first && self.is_plain_in_memory() {
+        if !A::DEFERS && is_first && self.path_of_others() == CallPath::Units {
             self.take_units::<A, false>()
         } else {
             self.start_any(false)
         }
+    }
+
+    /// Chooses the way of the call.
+    pub(super) fn path(self) -> CallPath {
+        if self.takes_one_unit() { CallPath::OneUnit } else { self.path_of_others() }
+    }
+
+    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
+    #[inline(always)]
+    fn takes_one_unit(self) -> bool {
+        self.options.cost == 1 && self.policy.is_one_tier() && self.is_plain()
+    }
+
+    /// A refusal of several units in the deny cache has more numbers than a plain one, so memory alone takes them.
+    #[inline]
+    fn path_of_others(self) -> CallPath {
+        let is_taken_in_memory = self.options.cost > 0
+            && self.limiter.is_in_memory()
+            && self.policy.is_surely_valid(self.options.cost)
+            && !self.policy.is_calendar()
+            && self.is_plain();
+        if is_taken_in_memory { CallPath::Units } else { CallPath::General }
+    }
+
+    /// Returns `true` for most calls: units are taken at once, no override changes the policy, and no subscriber sees the
+    /// call.
+    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
+    #[inline(always)]
+    fn is_plain(self) -> bool {
+        self.options.has_only_cost
+            && (!self.limiter.overrides().may_apply(self.policy) || self.is_declared())
+            && !telemetry::is_traced(self.counters.is_some())
+            && !has_planned()
     }
 
     /// Takes the units of a plain call, and a permit. One that `IS_SINGLE` takes one unit and no permit, and has its
@@ -72,7 +117,7 @@ impl Call<'_> {
     #[inline(always)]
     fn take_units<A: Admission, const IS_SINGLE: bool>(self) -> Started<Answer<A>> {
         let units = if IS_SINGLE { 1 } else { self.options.cost };
-        let takes_permit = !IS_SINGLE && self.policy.max_concurrency().is_some();
+        let takes_permit = !IS_SINGLE && self.policy.get_concurrency().is_some();
         let is_observed = observe::is_observed();
         let is_sampled = self.counters.is_some_and(LimitCounters::is_sampled);
         let reads = A::READS || is_observed || is_sampled;
@@ -97,34 +142,6 @@ impl Call<'_> {
         }
         let request = Request::new(self.policy, Op::Take, units);
         Started::Ready(Ok(A::new(permit, || self.counted(request, outcome.outcome()))))
-    }
-
-    /// Returns `true` if the call is plain and takes one unit.
-    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
-    #[inline(always)]
-    pub(super) fn takes_plain_unit(self) -> bool {
-        self.options.cost == 1 && self.policy.is_simple() && self.is_decided_at_once()
-    }
-
-    /// Returns `true` if the call is plain but for its cost and its permit, and memory decides. A refusal of several
-    /// units in the deny cache has more numbers than a plain one.
-    #[inline]
-    pub(super) fn is_plain_in_memory(self) -> bool {
-        self.limiter.is_in_memory()
-            && self.policy.is_surely_valid(self.options.cost)
-            && !self.policy.is_calendar()
-            && self.is_decided_at_once()
-    }
-
-    /// Returns `true` for most calls: units are taken at once, no override changes the policy, and no subscriber sees
-    /// the call.
-    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
-    #[inline(always)]
-    fn is_decided_at_once(self) -> bool {
-        self.options.is_plain
-            && (!self.limiter.overrides().may_apply(self.policy) || self.is_declared())
-            && !telemetry::is_traced(self.counters.is_some())
-            && !has_planned()
     }
 
     /// Returns `true` if no override changes the call.
@@ -161,26 +178,28 @@ impl Call<'_> {
     ) -> Started<Answer<A>> {
         let effective = Effective::declared(self.policy, self.options.declared);
         let recorder = Recorder::untimed(self.counters);
-        Started::Ready(self.finish(&effective, recorder, &Ok(outcome.outcome()), permit))
+        let outcome = Ok(outcome.outcome());
+        Started::Ready(self.finish(&effective, recorder, &outcome, permit, CallEnd::default()))
     }
 
-    /// Starts a check of any kind. One that `is_plain` has been left undecided: units on lease and the deny
+    /// Starts a check of any kind. One that `is_left` is a plain one without a decision: units on lease and the deny
     /// cache are not asked again, because this call may be the one that revalidates its refusal.
     #[cold]
     #[inline(never)]
-    fn start_any<A: Admission>(self, is_plain: bool) -> Started<Answer<A>> {
+    fn start_any<A: Admission>(self, is_left: bool) -> Started<Answer<A>> {
         let inner = &self.limiter.inner;
         let recorder = Recorder::new(self.counters);
         let effective = self.effective();
-        if let Some(answer) = self.answer_without_store(&effective, recorder, || None) {
+        if let Some(answer) = self.answer_without_store(&effective, recorder, CallEnd::default) {
             return Started::Ready(answer);
         }
-        let is_left_to_redis = is_plain && inner.backend.redis().is_some();
+        let is_left_to_redis = is_left && inner.backend.redis().is_some();
         if !is_left_to_redis && !self.may_wait(&effective) {
             let request = self.request(&effective);
             if let Some(outcome) = self.decide_now(&request) {
                 let permit = self.permit_of(&request, &outcome);
-                return Started::Ready(self.finish(&effective, recorder, &outcome, permit));
+                let end = CallEnd::default();
+                return Started::Ready(self.finish(&effective, recorder, &outcome, permit, end));
             }
         }
         inner.notices.lease_of_few_units(self.policy);
@@ -194,7 +213,7 @@ impl Call<'_> {
             let effective = Effective { written: call.policy, enforcement, changed };
             let request = call.request(&effective);
             let Decided { outcome, permit } = call.decide(request, Instant::now()).await;
-            call.finish(&effective, recorder, &outcome, permit)
+            call.finish(&effective, recorder, &outcome, permit, CallEnd::default())
         }))
     }
 }

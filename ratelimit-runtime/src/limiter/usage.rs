@@ -252,10 +252,10 @@ impl From<RateLimitError> for UsageError {
 impl Limiter {
     /// Returns what `caller` has used of a limit and what is left, in each tier, and the rest of a
     /// [block](LimitUsage::blocked_for). It takes nothing. The limit is
-    /// that of an annotated function, by its name or by [`policies_of`](crate::policies_of), or a policy.
+    /// that of an annotated function, by its name or by [`policies_of`](crate::limits::policies_of), or a policy.
     ///
     /// ```
-    /// use ratelimit_runtime::{Limiter, RateLimitError, policies_of, rate_limit};
+    /// use ratelimit_runtime::{Limiter, RateLimitError, limits::policies_of, rate_limit};
     ///
     /// #[rate_limit(
     ///     name = "mail",
@@ -292,7 +292,7 @@ impl Limiter {
     ///
     /// ```standalone_crate
     /// # use std::time::Duration;
-    /// # use ratelimit_runtime::{Limiter, RateLimitError, Tier, policies_of, rate_limit};
+    /// # use ratelimit_runtime::{Limiter, RateLimitError, Tier, limits::policies_of, rate_limit};
     /// #[rate_limit(name = "search", period = "1h", threshold = searches, cost = words, key = user)]
     /// async fn search(user: u64, searches: u32, words: u32) -> Result<(), RateLimitError> {
     ///     Ok(())
@@ -315,7 +315,8 @@ impl Limiter {
     ///
     /// On Redis, one command reads all tiers at one instant. In memory they are read one after the other.
     /// Units on [lease](Policy::lease) and turns in a line are used. Of several functions that share a
-    /// name, a name means the first in [`policies`](crate::policies); [`conflicts`](crate::conflicts) shows those that differ.
+    /// name, a name means the first in [`policies`](crate::limits::policies);
+    /// [`conflicts`](crate::limits::conflicts) shows those that differ.
     ///
     /// # Errors
     ///
@@ -349,7 +350,7 @@ impl Limiter {
             TierUsage::new(tier.period(), quota, outcome.remaining, outcome.reset.into())
         });
         let concurrency = policy
-            .max_concurrency()
+            .get_concurrency()
             .map(|permits| TierUsage::new(Duration::ZERO, permits, usage.free, Duration::ZERO));
         let (tiers, enforcement) = (tiers.collect(), effective.enforcement);
         let blocked_for = Some(usage.blocked.into()).filter(|left: &Duration| !left.is_zero());

@@ -20,10 +20,9 @@ use super::{
     admission::Admission,
     owned_call::OwnedCall,
     queue::{KeyQueue, NextStep, Waiter},
-    wrapped::Wrapped,
 };
 use crate::{
-    decision::{Answer, Permit},
+    decision::{Answer, CallEnd},
     telemetry::{Recorder, Waiting},
 };
 
@@ -56,8 +55,8 @@ impl Limiter {
                     || now.enforcement != effective.enforcement
                     || now.policy() != effective.policy()
             };
-            let permit = || patient.end_wait(&mut waiting, None);
-            if let Some(answer) = call.answer_without_store(&effective, recorder, permit) {
+            let end = || patient.end_wait(&mut waiting);
+            if let Some(answer) = call.answer_without_store(&effective, recorder, end) {
                 return answer;
             }
             let (policy, request) = (effective.policy(), call.request(&effective));
@@ -89,8 +88,8 @@ impl Limiter {
                 patient.change(|queue| queue.withdraw(waiter));
                 call.decide(request, waiter.asked()).await
             };
-            let permit = patient.end_wait(&mut waiting, decided.permit);
-            return call.finish(&effective, recorder, &decided.outcome, permit);
+            let end = patient.end_wait(&mut waiting);
+            return call.finish(&effective, recorder, &decided.outcome, decided.permit, end);
         }
     }
 }
@@ -103,16 +102,12 @@ impl PatientCall {
         changed
     }
 
-    /// Ends the wait of a call that has its answer. Returns its permit, which has the time waited if there was one.
-    fn end_wait(
-        &self,
-        waiting: &mut Option<Waiting>,
-        permit: Option<Arc<dyn Permit>>,
-    ) -> Option<Arc<dyn Permit>> {
-        let Some(waiting) = waiting.take() else { return permit };
+    /// Ends the wait of a call that has its answer, if there was one.
+    fn end_wait(&self, waiting: &mut Option<Waiting>) -> CallEnd {
+        let Some(waiting) = waiting.take() else { return CallEnd::default() };
         let waited = self.waiter.arrived.elapsed();
         waiting.end(waited);
-        Some(Wrapped::around(permit, waited, None))
+        CallEnd { waited, candidate: None }
     }
 }
 

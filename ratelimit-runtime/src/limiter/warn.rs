@@ -14,12 +14,12 @@ use super::{
     warning::{OnWarning, Warning},
 };
 use crate::{
+    background,
     caller::Caller,
     decision::Decision,
     error::UnavailableReason,
     overrides::Effective,
     policy::Policy,
-    redis,
     request::{Op, Outcome, OutcomeKind, Request},
     telemetry,
 };
@@ -33,7 +33,7 @@ pub(super) fn limit_of(policy: &Policy, period: Duration, caller: &Caller) -> (P
         None => Algorithm::FixedWindow,
     };
     let limit = Policy::new("ratelimit_runtime::warned", algorithm, period, 1);
-    (policy.time_zone().map_or(limit, |zone| limit.zone(zone)), of_policy)
+    (policy.get_zone().map_or(limit, |zone| limit.zone(zone)), of_policy)
 }
 
 impl Call<'_> {
@@ -66,7 +66,7 @@ impl Call<'_> {
             return self.limiter.on_warned(&warning, decided);
         }
         let limiter = self.limiter.clone();
-        redis::start(async move {
+        background::start(async move {
             let (backend, now) = (&limiter.inner.backend, Instant::now());
             let request = Request::new(&limit, Op::Take, 1);
             let decided = backend.decide(request, &of_policy, now, on_store_error).await.outcome;

@@ -14,7 +14,7 @@ use crate::{
 macro_rules! assert_asks_store {
     ($policy:ident, $argument:literal) => {
         assert!(
-            $policy.lease_length().is_none(),
+            $policy.get_lease().is_none(),
             concat!(
                 "`",
                 $argument,

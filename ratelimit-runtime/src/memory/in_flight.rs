@@ -16,7 +16,7 @@ impl ShardTable {
         request: Request<'_>,
     ) -> Option<Outcome> {
         let Request { policy, cost, .. } = request;
-        let free = policy.max_concurrency()?.saturating_sub(self.permits.held(lookup));
+        let free = policy.get_concurrency()?.saturating_sub(self.permits.held(lookup));
         if cost > 0 && free == 0 {
             return Some(Outcome::busy());
         }

@@ -139,7 +139,7 @@ mod tests {
         assert_eq!((standing.turn, used()), (Micros::ZERO, without));
 
         store.reset(keys[0]);
-        while store.decide(keys[1], waiting(&moment)).unwrap().turn() == Micros::ZERO {}
+        while store.decide(keys[1], waiting(&moment)).unwrap().turn == Micros::ZERO {}
         assert!(used() > without);
         // The next call after the last turn ends the line.
         while used() > without {

@@ -32,7 +32,7 @@ impl MemoryStore {
         if settle.raised() > 0 && !self.has_state(counted, key, settle) {
             // The caller's state has expired. The next one starts with what such a call can take.
             let policy = &settle.policy(key.name);
-            let most = policy.burst_size().unwrap_or(settle.tier.threshold());
+            let most = policy.get_burst().unwrap_or(settle.tier.threshold());
             let cost = settle.raised().min(most);
             let request = Request::new(policy, Op::Take, cost);
             match self.decide_at(counted, key, request) {

@@ -112,7 +112,7 @@ impl Entry {
         now: Timestamp,
         request: Request<'_>,
     ) -> Option<Outcome> {
-        if request.is_plain()
+        if request.takes_at_once()
             && let Some(unit) = self.take_units(now, request.policy, request.cost, true)
         {
             return Some(unit.outcome());

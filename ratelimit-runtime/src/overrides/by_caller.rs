@@ -43,7 +43,7 @@ impl Overrides {
     /// ```
     /// use ratelimit_runtime::{Limiter, Override};
     ///
-    /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+    /// # fn main() -> Result<(), ratelimit_runtime::overrides::OverrideError> {
     /// let limiter = Limiter::in_memory();
     /// for caller in ["acme-1", "acme-2", "mallory"] {
     ///     limiter.overrides().here().set(("greet", caller), Override::new().deny())?;

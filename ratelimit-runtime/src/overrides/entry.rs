@@ -35,7 +35,7 @@ alone is read as the enforcement.
 ```
 use ratelimit_runtime::{Enforcement, Override};
 
-# fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+# fn main() -> Result<(), ratelimit_runtime::overrides::OverrideError> {
 let what: Override = r#\"{\"period\": \"1m 30s\", \"threshold\": 10}\"#.parse()?;
 assert_eq!(what.to_string(), r#\"{\"period\":90,\"threshold\":10}\"#);
 assert_eq!(\"off\".parse::<Override>()?, Override::new().enforcement(Enforcement::Off));
@@ -196,12 +196,12 @@ impl Override {
     /// 1000, in steps of 0.001. Periods stay.
     ///
     /// It applies after the numbers of all overrides. The factor of a caller comes before that of its plan, this
-    /// before that of the limit, and this before that of [all limits](crate::Place::all). So a limit whose own factor
-    /// is 1 stays as it is.
+    /// before that of the limit, and this before that of [all limits](crate::overrides::Place::all). So a
+    /// limit whose own factor is 1 stays as it is.
     ///
     /// ```
     /// use std::time::Duration;
-    /// use ratelimit_runtime::{Enforcement, Limiter, Override, Place, Policy};
+    /// use ratelimit_runtime::{Enforcement, Limiter, Override, Policy, overrides::Place};
     ///
     /// const GREET: Policy = Policy::sliding_window("greet", Duration::from_secs(60), 5);
     /// const LOGIN: Policy = Policy::sliding_window("login", Duration::from_secs(60), 5);
@@ -225,7 +225,7 @@ impl Override {
 
     /// Sets the answer to calls that Redis cannot decide, whatever the policy, the check and the limiter say. That of a
     /// caller comes before that of its plan, this before that of the limit, and this before that of
-    /// [all limits](crate::Place::all).
+    /// [all limits](crate::overrides::Place::all).
     pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
         self.on_store_error = Some(on_store_error);
         self
@@ -362,7 +362,7 @@ impl Override {
             policy = policy.burst(*burst);
         }
         if let Some(calls) = concurrency {
-            if policy.max_concurrency().is_none() {
+            if policy.get_concurrency().is_none() {
                 return Err(Fault::new(
                     "the limit declares no `concurrency`, and its calls would hold no permit; declare \
                      one in the program",

@@ -42,7 +42,7 @@ pub struct FleetProcess {
     /// A random text, which no other process has.
     #[serde(skip)]
     pub id: String,
-    /// The name for people: see [`stats::process_name`].
+    /// The name for people: see [`process_name`].
     pub name: String,
     /// The [version](crate::LimiterBuilder::version) of the program, if one is set.
     pub version: Option<String>,
@@ -79,8 +79,19 @@ pub struct FleetLimit {
 pub struct FleetCaller {
     /// The caller as overrides write it down.
     text: String,
-    /// The refused calls within each of [`TimeWindow::ALL`], as [`RefusedCaller::calls`](crate::RefusedCaller::calls).
+    /// The refused calls within each of [`TimeWindow::ALL`], as
+    /// [`RefusedCaller::calls`](crate::usage::RefusedCaller::calls).
     pub refused_within: [u64; 3],
+}
+
+/// Returns the name of this process for people: its host, if the variable `HOSTNAME` names it, and its number.
+#[must_use]
+pub fn process_name() -> String {
+    let id = std::process::id();
+    match std::env::var("HOSTNAME") {
+        Ok(host) if !host.is_empty() => format!("{host}, process {id}"),
+        _ => format!("process {id}"),
+    }
 }
 
 impl FleetStatus {
@@ -108,7 +119,7 @@ impl FleetProcess {
         reported: SystemTime,
         text: impl Fn(&Caller) -> Option<String>,
     ) -> Self {
-        let (version, name) = (version.map(str::to_owned), stats::process_name());
+        let (version, name) = (version.map(str::to_owned), process_name());
         let limits = stats::snapshot().iter().map(|it| FleetLimit::of(it, &text)).collect();
         Self { id: String::new(), name, version, started: *STARTED, reported, limits }
     }
@@ -164,7 +175,7 @@ impl FleetLimit {
 }
 
 impl FleetCaller {
-    /// Returns the name for people, as [`RefusedCaller::name`](crate::RefusedCaller::name).
+    /// Returns the name for people, as [`RefusedCaller::name`](crate::usage::RefusedCaller::name).
     #[must_use]
     pub fn name(&self) -> &str {
         match self.text.strip_prefix(DIGEST) {

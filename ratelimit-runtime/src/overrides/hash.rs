@@ -28,9 +28,10 @@ use super::{
     callers::random, fleet::STARTED, layer::ALL_LIMITS,
 };
 use crate::{
+    background,
     error::UnavailableReason,
     follow::POLL_INTERVAL,
-    redis::{RedisBackend, RedisHash, start},
+    redis::{RedisBackend, RedisHash},
 };
 
 /// The keys of the hashes after the limiter's prefix.
@@ -234,7 +235,7 @@ impl Overrides {
             return None;
         }
         let (sender, first_poll) = oneshot::channel();
-        start(follow(Arc::downgrade(&self.shared), sender));
+        background::start(follow(Arc::downgrade(&self.shared), sender));
         Some(first_poll)
     }
 

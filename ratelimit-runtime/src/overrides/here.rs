@@ -41,7 +41,7 @@ impl ProcessOverrides<'_> {
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
-    /// use ratelimit_runtime::{Limiter, Override, Place, Policy, RateLimitError};
+    /// use ratelimit_runtime::{Limiter, Override, Policy, RateLimitError, overrides::Place};
     ///
     /// const GREET: Policy = Policy::sliding_window("greet", Duration::from_secs(60), 5);
     ///

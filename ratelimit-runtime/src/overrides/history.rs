@@ -139,7 +139,7 @@ impl Overrides {
     /// ```
     /// use ratelimit_runtime::{Limiter, Override};
     ///
-    /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+    /// # fn main() -> Result<(), ratelimit_runtime::overrides::OverrideError> {
     /// let limiter = Limiter::in_memory();
     /// limiter.overrides().by("alice").here().set("search", Override::new().threshold(50))?;
     /// let change = limiter.overrides().history().remove(0);

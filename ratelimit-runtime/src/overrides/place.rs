@@ -8,7 +8,7 @@ use crate::key::{Caller, IntoCaller};
 /// A text is the name of a limit, or of a plan such as `api@pro`; `*` is all limits. A pair is a caller of a place.
 ///
 /// ```
-/// use ratelimit_runtime::Place;
+/// use ratelimit_runtime::overrides::Place;
 ///
 /// assert_eq!(Place::from("*"), Place::all());
 /// assert_eq!(Place::from("api@pro"), Place::plan("api", "pro"));

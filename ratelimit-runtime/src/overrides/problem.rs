@@ -145,7 +145,7 @@ impl Overrides {
     ///     Ok(())
     /// }
     ///
-    /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+    /// # fn main() -> Result<(), ratelimit_runtime::overrides::OverrideError> {
     /// let limiter = Limiter::in_memory();
     /// limiter.overrides().here().set("chekout", Override::new().threshold(50))?;
     /// let problems = limiter.overrides().problems();

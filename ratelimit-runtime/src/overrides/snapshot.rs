@@ -191,9 +191,9 @@ impl Overrides {
     /// Returns the factor of all limits, in thousandths. A limit may have its own.
     ///
     /// ```
-    /// use ratelimit_runtime::{Limiter, Override, Place};
+    /// use ratelimit_runtime::{Limiter, Override, overrides::Place};
     ///
-    /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+    /// # fn main() -> Result<(), ratelimit_runtime::overrides::OverrideError> {
     /// let limiter = Limiter::in_memory();
     /// limiter.overrides().here().set(Place::all(), Override::new().scale(0.5))?;
     /// assert_eq!(limiter.overrides().scale_in_thousandths(), Some(500));
@@ -226,9 +226,9 @@ impl Overrides {
     /// that of all limits. Overrides that have not begun are among them; [`Override::at`] has the part in effect.
     ///
     /// ```
-    /// use ratelimit_runtime::{Limiter, Override, OverrideSource};
+    /// use ratelimit_runtime::{Limiter, Override, overrides::OverrideSource};
     ///
-    /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+    /// # fn main() -> Result<(), ratelimit_runtime::overrides::OverrideError> {
     /// let limiter = Limiter::in_memory();
     /// limiter.overrides().here().set("search", Override::new().threshold(50))?;
     /// let sources = limiter.overrides().by_source("search");

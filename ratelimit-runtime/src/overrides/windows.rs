@@ -10,7 +10,7 @@ use super::{Enforcement, Override};
 /// use std::time::{Duration, SystemTime};
 /// use ratelimit_runtime::{Limiter, Override};
 ///
-/// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+/// # fn main() -> Result<(), ratelimit_runtime::overrides::OverrideError> {
 /// let launch = SystemTime::now() + Duration::from_secs(3_600);
 /// let limiter = Limiter::in_memory();
 /// let plan = [Override::new().threshold(20), Override::new().from(launch).threshold(500)];

@@ -23,7 +23,7 @@ impl Policy {
     /// If [other limits](crate::Limiter::check_all) refuse a call, and what it took is given back, a block that
     /// began meanwhile ends, unless its call lacked more units than these. A call that is settled above its cost may leave a debt, by which the next one offends.
     /// While [enforcement](crate::Enforcement) is off, blocks are kept and calls pass.
-    /// [`LimitUsage::blocked_for`](crate::LimitUsage::blocked_for) shows a block to its caller.
+    /// [`LimitUsage::blocked_for`](crate::usage::LimitUsage::blocked_for) shows a block to its caller.
     ///
     /// One to four lengths of 1 ms to 31 days, in whole milliseconds, each longer than the one before. Beside them
     /// a policy has at most seven tiers. They do not go with a
@@ -69,7 +69,7 @@ impl Policy {
     }
 
     /// Returns the lengths for which [`block`](Self::block) shuts callers out.
-    pub fn blocks(&self) -> impl Iterator<Item = Duration> {
+    pub fn get_block(&self) -> impl Iterator<Item = Duration> {
         self.block_lengths().iter().map(|it| Duration::from(*it))
     }
 

@@ -51,7 +51,7 @@ impl Policy {
 
     /// Returns the time zone that [`zone`](Self::zone) has set.
     #[must_use]
-    pub const fn time_zone(&self) -> Option<&'static str> {
+    pub const fn get_zone(&self) -> Option<&'static str> {
         self.zone
     }
 

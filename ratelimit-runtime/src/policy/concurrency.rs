@@ -46,7 +46,7 @@ impl Policy {
     /// /// A hundred exports a day, and two at one time.
     /// const EXPORT: Policy =
     ///     Policy::sliding_window("export", Duration::from_secs(86_400), 100).concurrency(2);
-    /// assert_eq!(EXPORT.max_concurrency(), Some(2));
+    /// assert_eq!(EXPORT.get_concurrency(), Some(2));
     /// ```
     ///
     /// # Faults of permits
@@ -90,7 +90,7 @@ impl Policy {
     /// Returns the calls of one caller that may be in flight at one time, if
     /// [`concurrency`](Self::concurrency) has set their number.
     #[must_use]
-    pub const fn max_concurrency(&self) -> Option<u32> {
+    pub const fn get_concurrency(&self) -> Option<u32> {
         self.concurrency
     }
 }

@@ -13,9 +13,9 @@ impl fmt::Debug for Policy {
             .field("burst", &self.burst)
             .field("count_rejected", &self.counts_rejected())
             .field("concurrency", &self.concurrency)
-            .field("lease", &self.lease_length())
-            .field("block", &self.blocks().collect::<Vec<_>>())
-            .field("unit", &self.unit())
+            .field("lease", &self.get_lease())
+            .field("block", &self.get_block().collect::<Vec<_>>())
+            .field("unit", &self.get_quota_unit())
             .finish_non_exhaustive()
     }
 }

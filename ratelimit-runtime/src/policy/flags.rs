@@ -29,7 +29,7 @@ impl Flags {
     /// In an error, several clients share the limit. No error reads the bit of a valid policy, and has no other free.
     const SHARED: Flag = Self::VALID_ALONE;
     /// Besides, there is no `concurrency`, and the window is none of the calendar.
-    pub(super) const SIMPLE: Flag = Flag(1 << 2);
+    pub(super) const ONE_TIER: Flag = Flag(1 << 2);
     /// There is a lease.
     pub(super) const LEASED: Flag = Flag(1 << 3);
     /// Callers are shut out who exceed the limit.

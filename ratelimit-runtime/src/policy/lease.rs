@@ -60,7 +60,7 @@ impl Policy {
 
     /// Returns the length of a [lease](Self::lease), if the policy has one.
     #[must_use]
-    pub const fn lease_length(&self) -> Option<Duration> {
+    pub const fn get_lease(&self) -> Option<Duration> {
         match self.lease {
             Some(length) => Some(Duration::from_micros(length.get())),
             None => None,

@@ -62,11 +62,6 @@ impl StateKind {
         }
     }
 
-    /// Returns `true` if a call of one unit takes the short way in memory.
-    pub(super) const fn is_plain(self) -> bool {
-        !matches!(self, Self::CalendarWindow)
-    }
-
     /// Returns `true` if each charge has a name of its own, by which it is settled once and a repeated
     /// call is recognized.
     pub(crate) const fn names_charges(self) -> bool {

@@ -137,11 +137,11 @@ fn a_lease_makes_a_bucket_smaller() {
     let lease = Duration::from_millis(20);
     let window = Policy::sliding_window("p", SECOND, 1_000_000).lease(lease);
     assert_eq!(window.validate(), Ok(()));
-    assert!(window.is_simple() && window.is_valid_alone());
-    assert_eq!(window.lease_length(), Some(lease));
+    assert!(window.is_one_tier() && window.is_valid_alone());
+    assert_eq!(window.get_lease(), Some(lease));
     assert!(!window.limits_as(&window.without_lease()));
     let fixed = Policy::fixed_window("p", SECOND, 1_000).lease(lease);
-    assert!(fixed.is_valid_alone() && fixed.is_simple());
+    assert!(fixed.is_valid_alone() && fixed.is_one_tier());
     assert_eq!(fixed.units_of_lease(), Some(20));
 
     // 20.2 tokens refill during a lease.
@@ -167,7 +167,7 @@ fn a_lease_makes_a_bucket_smaller() {
 fn a_lease_is_of_whole_milliseconds_and_at_most_a_tenth_of_a_period() {
     let window = Policy::sliding_counter("p", SECOND, 1_000).tier(MAX, 100_000);
     let leased = |micros| window.lease(Duration::from_micros(micros));
-    assert_eq!(leased(1_999).lease_length(), Some(Duration::from_millis(1)));
+    assert_eq!(leased(1_999).get_lease(), Some(Duration::from_millis(1)));
     assert!(message(&leased(999)).ends_with("`lease` must be at least 1 ms, but is 0"));
     assert_eq!(leased(100_999).validate(), Ok(()));
     assert!(message(&leased(101_000)).contains("a tenth of the shortest period of 1 s"));
@@ -198,7 +198,7 @@ fn calls_in_flight_have_rules_of_their_own() {
     );
     let window = Policy::sliding_window("upload", SECOND, 1);
     assert!(message(&window.concurrency_timeout(SECOND)).contains("it needs `concurrency`"));
-    assert!(window.is_simple() && !window.concurrency(1).is_simple());
+    assert!(window.is_one_tier() && !window.concurrency(1).is_one_tier());
     assert!(window.concurrency(1).is_surely_valid(1) && !window.concurrency(1).is_surely_valid(2));
     assert!(!window.concurrency(0).is_surely_valid(1));
     assert!(!window.limits_as(&window.concurrency(1)));

@@ -47,7 +47,7 @@ impl Policy {
     ///
     /// const TOKENS: Policy = Policy::sliding_window("tokens", Duration::from_secs(60), 1_000)
     ///     .quota_unit(QuotaUnit::Tokens);
-    /// assert_eq!(TOKENS.unit(), QuotaUnit::Tokens);
+    /// assert_eq!(TOKENS.get_quota_unit(), QuotaUnit::Tokens);
     /// ```
     pub const fn quota_unit(mut self, unit: QuotaUnit) -> Self {
         self.flags = self.flags.with_unit(unit);
@@ -56,7 +56,7 @@ impl Policy {
 
     /// Returns what a unit is, which [`quota_unit`](Self::quota_unit) has set.
     #[must_use]
-    pub const fn unit(&self) -> QuotaUnit {
+    pub const fn get_quota_unit(&self) -> QuotaUnit {
         self.flags.unit()
     }
 }

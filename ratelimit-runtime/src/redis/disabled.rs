@@ -88,9 +88,6 @@ impl RedisBackend {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectOptions {}
 
-/// Limiters in memory have no background work.
-pub(crate) fn start(_: impl Future<Output = ()> + Send + 'static) {}
-
 #[cfg(test)]
 mod tests {
     use crate::Limiter;

@@ -5,10 +5,9 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult, Value};
 
 use super::{
-    cluster::slot::ranges,
-    failure::{Failure, message},
-    resp::ReplyReader,
     script::ScriptCall,
+    servers::cluster::slot::ranges,
+    transport::{Failure, ReplyReader, message},
 };
 use crate::{
     decision::Decision,
@@ -74,12 +73,13 @@ fn decision_has_the_numbers_of_the_reply(policy: &Policy, reply: &Value) {
     let request = Request { id: Some(7), ..Request::new(policy, Op::Take, 1) };
     let Ok(outcome) = ScriptCall::decision(&key, request, None).decode(reply) else { return };
     let numbers = reply.as_sequence().expect("only a list is a decision");
+    let more = if outcome.admitted { outcome.turn } else { outcome.more };
     let expected = [
         i64::from(outcome.tier),
         i64::from(outcome.remaining),
         i64::try_from(outcome.wait.get()).expect("a number of the reply"),
         i64::try_from(outcome.reset.get()).expect("a number of the reply"),
-        i64::try_from(outcome.more.get()).expect("a number of the reply"),
+        i64::try_from(more.get()).expect("a number of the reply"),
     ];
     assert_eq!(numbers[1..6], expected.map(Value::Int));
     assert_eq!(outcome.admitted, numbers[0] == Value::Int(1));

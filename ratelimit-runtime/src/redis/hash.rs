@@ -10,10 +10,9 @@ use redis::{Cmd, FromRedisValue};
 use tokio::time::Instant;
 
 use super::{
-    command::{IDEMPOTENT, SendOptions},
-    node::Lane,
     options::HashContent,
-    remote::Remote,
+    servers::{IDEMPOTENT, Lane, SendOptions},
+    store::RedisStore,
 };
 use crate::error::UnavailableReason;
 
@@ -31,15 +30,15 @@ const LONG_REPLY: SendOptions = SendOptions { lane: Lane::Side, ..SHORT_REPLY };
 
 /// One hash.
 pub(crate) struct RedisHash {
-    remote: Arc<Remote>,
+    store: Arc<RedisStore>,
     key: Box<[u8]>,
     /// The instant from which the hash may be read again, if it was too large.
     oversize_until: Mutex<Option<Instant>>,
 }
 
 impl RedisHash {
-    pub(super) fn new(remote: Arc<Remote>, key: &str) -> Self {
-        Self { remote, key: key.as_bytes().into(), oversize_until: Mutex::default() }
+    pub(super) fn new(store: Arc<RedisStore>, key: &str) -> Self {
+        Self { store, key: key.as_bytes().into(), oversize_until: Mutex::default() }
     }
 
     /// Returns the fields and their values; none if the key does not exist.
@@ -50,9 +49,9 @@ impl RedisHash {
         if self.oversize_until.lock().is_some_and(|until| Instant::now() < until) {
             return Err(UnavailableReason::OverridesTooLarge);
         }
-        let remote = &self.remote;
+        let store = &self.store;
         let length: usize = self.read(&self.command("HLEN")).await?;
-        let node = remote.client.node_for(&self.key, remote.ends()).await?;
+        let node = store.servers.node_for(&self.key, store.deadline_from_now()).await?;
         let read_over = node.connection_number().map(|number| (node.name().to_owned(), number));
         if length > max_fields {
             return Err(UnavailableReason::OverridesTooLarge);
@@ -61,10 +60,10 @@ impl RedisHash {
             return Ok(HashContent { fields: Vec::new(), read_over });
         }
         node.open_side().await;
-        let deadline = remote.deadline.max(MIN_DEADLINE);
+        let deadline = store.deadline.max(MIN_DEADLINE);
         // Both protocols' forms. Invalid UTF-8 is replaced.
         let fields: Result<Vec<(Vec<u8>, Vec<u8>)>, _> =
-            remote.run_with(&self.key, &self.command("HGETALL"), LONG_REPLY, deadline).await;
+            store.run_with(&self.key, &self.command("HGETALL"), LONG_REPLY, deadline).await;
         if matches!(fields, Err(UnavailableReason::UnexpectedReply)) {
             *self.oversize_until.lock() = Some(Instant::now() + OVERSIZE_PAUSE);
             return Err(UnavailableReason::OverridesTooLarge);
@@ -99,12 +98,12 @@ impl RedisHash {
         script.arg(include_str!("set_fields.lua")).arg(1).arg(&*self.key).arg(max_fields);
         script.arg(expiry.map_or(0, |expiry| expiry.as_secs()));
         script.arg(2 * removed.len()).arg(removed).arg(fields);
-        self.remote.run(&self.key, &script).await
+        self.store.run(&self.key, &script).await
     }
 
     /// Removes a field. Returns `false` if there is none.
     pub(crate) async fn remove(&self, field: &str) -> Result<bool, UnavailableReason> {
-        self.remote.run(&self.key, self.command("HDEL").arg(field)).await
+        self.store.run(&self.key, self.command("HDEL").arg(field)).await
     }
 
     /// Returns a command about this hash.
@@ -113,6 +112,6 @@ impl RedisHash {
     }
 
     async fn read<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, UnavailableReason> {
-        self.remote.run_with(&self.key, command, SHORT_REPLY, self.remote.deadline).await
+        self.store.run_with(&self.key, command, SHORT_REPLY, self.store.deadline).await
     }
 }

@@ -34,7 +34,7 @@ use self::{
     task::LeaseTask,
     trips::Trips,
 };
-use super::{deny_cache::RoundTrip, remote::Remote, script::Grant};
+use super::{deny_cache::RoundTrip, script::Grant, store::RedisStore};
 use crate::{
     error::UnavailableReason,
     key::{Key, KeyHasher, KeyRef},
@@ -50,7 +50,7 @@ const SETS: usize = 64;
 
 /// The keys of this process under policies with a lease.
 pub(super) struct Leases {
-    remote: Arc<Remote>,
+    store: Arc<RedisStore>,
     /// Allocated by the first call under such a policy.
     sets: OnceLock<Box<[Mutex<LeaseSet>]>>,
     hasher: KeyHasher,
@@ -62,10 +62,10 @@ pub(super) struct Leases {
 }
 
 impl Leases {
-    pub(super) fn new(remote: Arc<Remote>, ttl: Duration) -> Arc<Self> {
+    pub(super) fn new(store: Arc<RedisStore>, ttl: Duration) -> Arc<Self> {
         let (sets, hasher, lost) = (OnceLock::new(), KeyHasher::new(), AtomicUsize::new(0));
         let trips = Trips::default();
-        Arc::new(Self { remote, sets, hasher, ttl: ttl.into(), lost, trips })
+        Arc::new(Self { store, sets, hasher, ttl: ttl.into(), lost, trips })
     }
 
     fn set(&self, hash: u64) -> &Mutex<LeaseSet> {
@@ -75,7 +75,7 @@ impl Leases {
     }
 
     fn now(&self) -> Timestamp {
-        self.remote.clock().now()
+        self.store.clock().now()
     }
 
     /// Decides a call of a hot key by units on lease, or by what Redis has replied with them, if they are at
@@ -211,7 +211,7 @@ impl Leases {
     /// Gives all leases back. Returns the number of those that could not be.
     pub(super) async fn give_all_back(&self) -> usize {
         let lost = self.lost.load(Ordering::Relaxed);
-        let ends = Instant::now() + 2 * self.remote.deadline;
+        let ends = Instant::now() + 2 * self.store.deadline;
         let sets = || self.sets.get().into_iter().flatten();
         let (mut closing, mut left) = (Vec::new(), 0);
         for set in sets() {

@@ -17,14 +17,14 @@ use tokio::{
 };
 
 use super::{
-    background::{self, Worker},
     backoff::Backoff,
-    client::Unanswered,
     options::{Content, OnDelivery},
-    remote::Remote,
     script::{release, settle_is_known_for},
+    servers::Unanswered,
+    store::RedisStore,
 };
 use crate::{
+    background::{self, Worker},
     error::UnavailableReason,
     key::Key,
     sync::{Mutex, MutexGuard},
@@ -44,7 +44,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_
 const PAUSE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Outbox {
-    remote: Arc<Remote>,
+    store: Arc<RedisStore>,
     queue: Mutex<PostedQueue>,
     /// Notified when a command that was under way has arrived, or waits again.
     ended: Notify,
@@ -206,9 +206,9 @@ async fn send_all(commands: Vec<SentParcel>) -> bool {
 }
 
 impl Outbox {
-    pub(super) fn new(remote: Arc<Remote>) -> Arc<Self> {
+    pub(super) fn new(store: Arc<RedisStore>) -> Arc<Self> {
         let (queue, ended, on_delivery) = Default::default();
-        Arc::new(Self { remote, queue, ended, on_delivery })
+        Arc::new(Self { store, queue, ended, on_delivery })
     }
 
     /// Sends a command that nobody awaits.
@@ -276,11 +276,11 @@ impl Outbox {
     async fn deliver(&self, key: &Key, content: Content) -> Result<(), Unanswered> {
         match content {
             Content::Settle(settle) | Content::Leave(settle) => {
-                self.remote.settle(key, settle).await?;
+                self.store.settle(key, settle).await?;
             }
             Content::Release { id, .. } => {
                 let command = |_| release(key, id).into();
-                self.remote.client.change(key, self.remote.ends(), command).await?;
+                self.store.servers.change(key, self.store.deadline_from_now(), command).await?;
             }
         }
         if let Some(call) = self.on_delivery.get() {
@@ -304,7 +304,7 @@ impl Outbox {
             let commands = self.take(MAX_BATCH, false);
             let goes_on = if commands.is_empty() {
                 // Commands under way take at most the deadline.
-                self.left().0 > 0 && timeout(2 * self.remote.deadline, ended).await.is_ok()
+                self.left().0 > 0 && timeout(2 * self.store.deadline, ended).await.is_ok()
             } else {
                 send_all(commands).await
             };
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_look_into_an_empty_outbox_notifies_nobody() {
-        let outbox = Outbox::new(Remote::without_a_server());
+        let outbox = Outbox::new(RedisStore::without_a_server());
         let mut ended = pin!(outbox.ended.notified());
         assert!(ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert!(outbox.take(1, false).is_empty());

@@ -16,13 +16,13 @@ use tokio::{
 };
 
 use super::{
-    background::Worker,
     options::Content,
     outbox::Outbox,
-    remote::Remote,
     script::{MAX_RENEWED, decode_lost, release, renew},
+    store::RedisStore,
 };
 use crate::{
+    background::Worker,
     decision::Permit,
     error::UnavailableReason,
     key::Key,
@@ -64,7 +64,7 @@ struct HeldPermit {
 
 /// The permits that are held.
 pub(super) struct PermitRegistry {
-    remote: Arc<Remote>,
+    store: Arc<RedisStore>,
     outbox: Arc<Outbox>,
     /// The number of this limiter among those whose calls wait for permits.
     process: u64,
@@ -89,9 +89,9 @@ impl HeldPermit {
 }
 
 impl PermitRegistry {
-    pub(super) fn new(remote: Arc<Remote>, outbox: Arc<Outbox>) -> Arc<Self> {
+    pub(super) fn new(store: Arc<RedisStore>, outbox: Arc<Outbox>) -> Arc<Self> {
         let (process, state, changed) = (next_id(), Mutex::default(), Notify::default());
-        Arc::new(Self { remote, outbox, process, state, changed })
+        Arc::new(Self { store, outbox, process, state, changed })
     }
 
     /// Returns the permits that are due by now, in groups of one key each, and the time to look again;
@@ -132,7 +132,7 @@ impl PermitRegistry {
         for ids in ids.chunks(MAX_RENEWED) {
             let sent = Instant::now();
             let command = |attempt| renew(key, Micros::from(*timeout), *most, ids, attempt);
-            let lost = self.remote.ask(key.as_bytes(), command).await.and_then(decode_lost);
+            let lost = self.store.ask(key.as_bytes(), command).await.and_then(decode_lost);
             let (mut freed, mut newly_lost) = (Vec::new(), 0);
             let mut state = self.state.lock();
             for id in ids {
@@ -185,10 +185,10 @@ impl<'a> PendingPermit<'a> {
         request: Request<'a>,
         asked: Instant,
     ) -> Option<Self> {
-        request.policy.max_concurrency()?;
+        request.policy.get_concurrency()?;
         let claim = (request.max_wait > Micros::ZERO).then(|| PermitClaim {
             process: registry.process,
-            held: registry.remote.fallback.held(key.as_key_ref()),
+            held: registry.store.fallback.held(key.as_key_ref()),
         });
         let permit = PermitRequest { id: next_id(), claim, is_sent: false };
         Some(Self { registry, key, request, asked, permit })
@@ -215,11 +215,11 @@ impl<'a> PendingPermit<'a> {
         let Self { registry, key, asked, permit: PermitRequest { id, .. }, .. } = *self;
         if decided_by != DecidedBy::Fallback {
             // The fallback starts from the permits that this process holds.
-            registry.remote.fallback.hold(key.as_key_ref());
+            registry.store.fallback.hold(key.as_key_ref());
         }
         let policy = self.request.policy;
         let timeout = Duration::from(policy.permit_timeout());
-        let most = policy.max_concurrency().unwrap_or(u32::MAX);
+        let most = policy.get_concurrency().unwrap_or(u32::MAX);
         let (until, due) = (Some(asked + timeout), asked + timeout / AGE);
         let group = RenewalGroup { key: key.clone(), timeout, most };
         let permit = HeldPermit { group, until, due };
@@ -273,7 +273,7 @@ impl Permit for KeptPermit {
         Box::pin(async {
             if let Some(key) = self.read(|permit| Some(permit.group.key.clone())) {
                 let release = release(&key, self.id);
-                let _ = self.registry.remote.run::<()>(key.as_bytes(), &release).await;
+                let _ = self.registry.store.run::<()>(key.as_bytes(), &release).await;
             }
         })
     }
@@ -284,7 +284,7 @@ impl Drop for KeptPermit {
         let Self { registry, id, .. } = self;
         let permit = registry.state.lock().held.remove(id);
         if let Some(HeldPermit { group: RenewalGroup { key, timeout, .. }, .. }) = permit {
-            registry.remote.fallback.release(key.as_key_ref());
+            registry.store.fallback.release(key.as_key_ref());
             registry.release(key, *id, timeout);
         }
     }

@@ -22,7 +22,7 @@ pub(super) use self::{
     permits::{MAX_RENEWED, decode_lost, release, renew, reset},
     settle::{settle_command, settle_is_known_for},
 };
-use super::echo::{Command, next_echo};
+use super::transport::{Command, next_echo};
 use crate::{
     calendar,
     error::UnavailableReason,
@@ -295,6 +295,8 @@ impl<'a> ScriptCall<'a> {
         if wait > longest || reset > longest || more > longest_more {
             return None;
         }
+        // The reply has the turn of an admitted call in the place of `more`.
+        let (more, turn) = if admitted { (Micros::ZERO, more) } else { (more, Micros::ZERO) };
         // A log's charges are marked by their id, those of other states by its birth.
         let charged = match *birth {
             // A short reply. The entry is known by its id alone.
@@ -317,7 +319,7 @@ impl<'a> ScriptCall<'a> {
         let mark = Mark { at: Timestamp::new(at.try_into().ok()?), charged };
         let remaining = remaining.try_into().ok()?;
         let refused = Outcome::refused(wait, reset);
-        Some(Outcome { admitted, tier, remaining, more, mark, kind, ..refused })
+        Some(Outcome { admitted, tier, remaining, more, turn, mark, kind, ..refused })
     }
 
     /// Returns the seven numbers of a reply. A short one, of a log, lacks those that follow from the others.

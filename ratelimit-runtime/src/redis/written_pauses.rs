@@ -51,7 +51,7 @@ impl WrittenPauses {
         if !takes || request.policy.state() != StateKind::SlidingWindow {
             return false;
         }
-        let passes = trip.answered + if outcome.admitted { outcome.turn() } else { outcome.wait };
+        let passes = trip.answered + if outcome.admitted { outcome.turn } else { outcome.wait };
         let mut written = self.0.lock();
         let is_ended = written
             .get(key.as_bytes())

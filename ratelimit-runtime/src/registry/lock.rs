@@ -36,7 +36,7 @@ use crate::{
 /// ratelimit_runtime::lock!("limits.lock");
 /// ```
 ///
-/// The limits are those of [`policies`](crate::policies): a unit test has those of the other unit tests
+/// The limits are those of [`policies`](crate::limits::policies): a unit test has those of the other unit tests
 /// too. [`LimitList`] has the form of the file. Policies that layers or the program itself check are known only
 /// here, and are given: `lock!("limits.lock", PACE, SEARCH)`.
 ///
@@ -59,7 +59,7 @@ macro_rules! lock {
 /// expressions there. It is parsed back by [`FromStr`], which ignores empty lines and comments with `#`.
 ///
 /// ```standalone_crate
-/// use ratelimit_runtime::{LimitList, RateLimitError, rate_limit};
+/// use ratelimit_runtime::{RateLimitError, limits::LimitList, rate_limit};
 ///
 /// #[rate_limit(
 ///     name = "search",
@@ -207,8 +207,8 @@ impl LimitText {
             let threshold = value(tier.threshold().into(), tier.threshold().to_string());
             add("tier", Some(format!("{threshold} per {period}")));
         }
-        add("burst", policy.burst_size().map(|burst| value(burst.into(), burst.to_string())));
-        let (calls, timeout) = (policy.max_concurrency(), policy.permit_timeout().get());
+        add("burst", policy.get_burst().map(|burst| value(burst.into(), burst.to_string())));
+        let (calls, timeout) = (policy.get_concurrency(), policy.permit_timeout().get());
         add("concurrency", calls.map(|calls| value(calls.into(), calls.to_string())));
         add("concurrency_timeout", calls.map(|_| value(timeout, period::text(timeout))));
         let lease = policy.lease_micros().map(Micros::get);
@@ -216,7 +216,7 @@ impl LimitText {
         let blocks: Vec<_> =
             policy.block_lengths().iter().map(|it| period::text(it.get())).collect();
         add("block", policy.has_block().then(|| blocks.join(", ")));
-        let unit = Some(policy.unit()).filter(|unit| *unit != QuotaUnit::Requests);
+        let unit = Some(policy.get_quota_unit()).filter(|unit| *unit != QuotaUnit::Requests);
         add("quota_unit", unit.map(|unit| unit.as_str().to_owned()));
         let key: Vec<_> = limit.key().iter().map(|part| spaced_alike(part)).collect();
         let caller = if limit.is_by_hand() { "of each check" } else { "the ambient caller" };

@@ -38,7 +38,7 @@ pub struct PublishedTier {
 /// that customers read. Limits in a dry run are left out.
 ///
 /// ```standalone_crate
-/// use ratelimit_runtime::{RateLimitError, published_limits, rate_limit};
+/// use ratelimit_runtime::{RateLimitError, limits::published_limits, rate_limit};
 ///
 /// #[rate_limit(name = "search", period = "1m", threshold = 30, key = user)]
 /// async fn search(user: &str) -> Result<(), RateLimitError> {
@@ -72,9 +72,9 @@ impl PublishedLimit {
             name: limit.name(),
             algorithm: policy.algorithm().as_str(),
             tiers: tiers.collect(),
-            unit: policy.unit().as_str(),
-            burst: policy.burst_size().and_then(known),
-            concurrency: policy.max_concurrency().and_then(known),
+            unit: policy.get_quota_unit().as_str(),
+            burst: policy.get_burst().and_then(known),
+            concurrency: policy.get_concurrency().and_then(known),
         }
     }
 }

@@ -44,7 +44,7 @@ impl LinePlace<'_> {
             id,
             number: next_id(),
             tier: policy.tier_of(0),
-            burst: policy.burst_size(),
+            burst: policy.get_burst(),
             zone: None,
             reset_after: policy.longest_period(),
             lifts_block: false,

@@ -57,23 +57,13 @@ pub fn snapshot() -> Vec<PolicyStats> {
     limits
 }
 
-/// Returns the name of this process for people: its host, if the variable `HOSTNAME` names it, and its number.
-#[must_use]
-pub fn process_name() -> String {
-    let id = std::process::id();
-    match std::env::var("HOSTNAME") {
-        Ok(host) if !host.is_empty() => format!("{host}, process {id}"),
-        _ => format!("process {id}"),
-    }
-}
-
 /// Returns the number of overrides that change no limit, of all limiters of the process.
 /// [`Overrides::problems`](crate::Overrides::problems) names them.
 ///
 /// ```
 /// use ratelimit_runtime::{Limiter, Override, stats};
 ///
-/// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+/// # fn main() -> Result<(), ratelimit_runtime::overrides::OverrideError> {
 /// let limiter = Limiter::in_memory();
 /// limiter.overrides().here().set("serach", Override::new().threshold(50))?;
 /// assert_eq!(stats::override_problems(), 1);

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use harness::RedisServer;
 use jiff::{Timestamp, civil::Date, tz::TimeZone};
-use ratelimit_runtime::{CalendarUnit, Policy, Recorded, Replay};
+use ratelimit_runtime::{
+    CalendarUnit, Policy,
+    replay::{Recorded, Replay},
+};
 
 use super::script::load_calendar;
 

@@ -183,7 +183,7 @@ fn answer(outcome: Outcome) -> Answer {
         remaining: outcome.remaining,
         wait: outcome.wait.get(),
         reset: outcome.reset.get(),
-        more: outcome.more.get(),
+        more: if outcome.admitted { outcome.turn.get() } else { outcome.more.get() },
     }
 }
 
@@ -196,7 +196,7 @@ async fn check(kind: Kind) {
         let named = cases(kind).into_iter().filter(|case| !case.policy.counts_rejected());
         runs.extend(named.map(|case| (vec![case], false, true)));
     }
-    let leaves = |cases: &Vec<Case>| cases[0].policy.max_concurrency().is_none();
+    let leaves = |cases: &Vec<Case>| cases[0].policy.get_concurrency().is_none();
     runs.extend(leaving(kind).into_iter().filter(leaves).map(|cases| (cases, false, false)));
     for cases in changes(kind) {
         runs.extend([(cases.clone(), false, false), (cases, true, false)]);

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use harness::schedule::{Kind, Operation, Schedule, blocking, cases, operations, seed};
-use ratelimit_runtime::{Algorithm, CalendarUnit, Policy, Recorded, Replay, limiter, testing};
+use ratelimit_runtime::{
+    Algorithm, CalendarUnit, Policy, limiter,
+    replay::{Recorded, Replay},
+    testing,
+};
 use tokio::time::{Instant, advance};
 
 use super::{START, alone, answer, assert_agree};
@@ -132,7 +136,7 @@ fn the_callers_that_are_hit_most_come_first() {
         // Never admitted.
         Recorded::new(Duration::from_secs(61), "dave", 3),
     ];
-    let replay = ratelimit_runtime::replay(&policy, calls).unwrap();
+    let replay = ratelimit_runtime::replay::replay(&policy, calls).unwrap();
     assert_eq!((replay.admitted(), replay.refused()), (6, 4));
     assert_eq!((replay.callers(), replay.refused_callers()), (4, 3));
     let hit = replay.hit_most(2);

@@ -334,8 +334,8 @@ impl Tiers {
             }
         }
         let (deciding, count_rejected) = (case.policy.tiers().len(), case.policy.counts_rejected());
-        let permits = case.policy.max_concurrency().map(|most| most - left_of(most, leave));
-        let blocks: Vec<_> = case.policy.blocks().map(|it| micros(it).to_string()).collect();
+        let permits = case.policy.get_concurrency().map(|most| most - left_of(most, leave));
+        let blocks: Vec<_> = case.policy.get_block().map(|it| micros(it).to_string()).collect();
         let blocks = blocks.join(" ");
         Self { algorithm, count_rejected, permits, blocks, deciding, arguments }
     }

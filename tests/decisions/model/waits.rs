@@ -50,7 +50,7 @@ fn runs(kind: Kind) -> Vec<(Vec<Case>, Beside)> {
         }
         runs.push((vec![case], Beside::ClockSteps));
     }
-    for cases in leaving(kind).into_iter().filter(|it| it[0].policy.max_concurrency().is_none()) {
+    for cases in leaving(kind).into_iter().filter(|it| it[0].policy.get_concurrency().is_none()) {
         runs.push((cases, Beside::Changes(false)));
     }
     for cases in changes(kind) {

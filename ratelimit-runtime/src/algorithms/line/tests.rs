@@ -126,7 +126,7 @@ impl<'a> Episode<'a> {
     fn call(&mut self, rng: &mut Rng, figures: &mut Figures) {
         let policy = rng.usize(..self.policies.len());
         let most = self.policies[policy].tiers().iter().map(|it| it.threshold()).min().unwrap();
-        let most = self.policies[policy].burst_size().unwrap_or(most);
+        let most = self.policies[policy].get_burst().unwrap_or(most);
         let op = if rng.u8(..8) == 0 { Op::Peek } else { Op::Take };
         let cost = if op == Op::Peek { rng.u32(..=most) } else { rng.u32(1..=most) };
         let max_wait = rng.u64(..3) * rng.u64(..4 * SECOND);
@@ -141,7 +141,7 @@ impl<'a> Episode<'a> {
         }
         self.expires = self.expires.max(self.now + outcome.lasts.get());
         if outcome.admitted {
-            let turn = self.now + outcome.turn().get();
+            let turn = self.now + outcome.turn.get();
             let at = outcome.mark.at.get();
             // A bucket that was added in this microsecond has the charges of the next one on.
             assert!(at == turn || turn == self.now && at > turn, "{at} instead of {turn}");
@@ -162,7 +162,7 @@ impl<'a> Episode<'a> {
             self.state.clone().decide(Timestamp::new(self.now), request)
         };
         let admitted = again(told);
-        assert!(admitted.admitted && admitted.turn().get() == told, "{told}: {admitted:?}");
+        assert!(admitted.admitted && admitted.turn.get() == told, "{told}: {admitted:?}");
         let refused = again(told - 1);
         assert!(!refused.admitted, "{told}: {refused:?}");
     }
@@ -252,7 +252,7 @@ impl<'a> Episode<'a> {
         }
         if let [policy] = self.policies {
             let threshold = policy.tiers().iter().map(|it| it.threshold()).min().unwrap();
-            let most = policy.burst_size().unwrap_or(threshold);
+            let most = policy.get_burst().unwrap_or(threshold);
             let at = self.expires.max(*now);
             let outcome = reference::peek(state, at, waiting(policy, most, 0), most);
             assert!(outcome.admitted, "{most} at {at}");

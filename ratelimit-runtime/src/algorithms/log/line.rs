@@ -30,7 +30,7 @@ impl Log {
         let end = self.last_turn().max(now);
         if let Some(turn) = self.turn(end, now, request) {
             let mut outcome = self.decide_at(turn, now, request, true);
-            outcome.more = turn - now;
+            outcome.turn = turn - now;
             if let Self::Entries(entries) = self
                 && turn > now
             {

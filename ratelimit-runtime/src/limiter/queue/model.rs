@@ -117,9 +117,9 @@ impl World {
             let standing = self.store.advance(at(self.now), turn.place());
             let now = instant(self.now);
             if let Some((standing, _)) = standing {
-                self.queue.stands(self.queue.position_of(&turn), standing, now, now);
+                self.queue.stands(self.queue.line.position_of(&turn), standing, now, now);
             }
-            self.queue.end_check(now);
+            self.queue.line.end_check(now, &mut self.queue.after.woken);
             self.follow();
         }
     }
@@ -246,7 +246,7 @@ impl Model for Turns {
                 world.is_overridden = true;
                 world.queue.hurry_each();
                 if self.moves_promised {
-                    world.queue.turns.values_mut().for_each(|turn| turn.comes += SECOND);
+                    world.queue.line.turns.values_mut().for_each(|turn| turn.comes += SECOND);
                 }
             }
         }
@@ -278,8 +278,8 @@ fn turns_survive_every_order_of_cancels_and_questions() {
 impl Debug for KeyQueue {
     /// Leaves out the number of turns that have been added.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { asks_each, seen, asked, hurries, is_moving, grace, .. } = self;
-        let turns = self.turns.values().map(|turn| {
+        let TurnLine { asks_each, seen, asked, hurries, is_moving, grace, .. } = &self.line;
+        let turns = self.line.turns.values().map(|turn| {
             let QueuedTurn { outcome, comes, promised, is_moved, waiter, .. } = turn;
             (waiter.number, outcome, comes, promised, is_moved)
         });

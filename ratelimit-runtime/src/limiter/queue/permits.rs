@@ -4,69 +4,99 @@
 //! free, and once in a while if other processes have some. When a call has received a permit, the next one asks,
 //! until one finds none. Nothing of this waits for the calls' futures, whose threads may be blocked.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{KeyQueue, waiter::Waiter};
+use super::waiter::Waiter;
 
 /// The pause after which the first call asks again for a permit that another process may have freed, unless the
 /// store names another one.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-impl KeyQueue {
-    /// Returns `true` if calls wait for a permit.
-    pub(in crate::limiter) fn has_permit_waiters(&self) -> bool {
-        !self.permits.is_empty()
+/// The calls of a queue that wait for a permit.
+#[derive(Default)]
+#[cfg_attr(test, derive(Clone))]
+pub(super) struct PermitLine {
+    /// The calls, in the order of their arrival.
+    waiting: BTreeMap<u64, Arc<Waiter>>,
+    /// The call of these for which a question is out.
+    asking: Option<u64>,
+    /// `true` if a permit may be free.
+    may_be_free: bool,
+    /// The time from which a call asks again for a permit that another process may have freed.
+    asks_again: Option<Instant>,
+    /// `true` if other processes have permits too.
+    is_remote: bool,
+    /// The maximum number of calls that wait.
+    max_line: usize,
+}
+
+impl PermitLine {
+    pub(super) fn new(is_remote: bool, max_line: u32) -> Self {
+        let max_line = usize::try_from(max_line).unwrap_or(usize::MAX);
+        Self { is_remote, max_line, ..Self::default() }
+    }
+
+    /// Returns `true` if no call waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     /// Returns `true` if the call waits for a permit: it does already, or it is added behind fewer than
     /// `max_line` others.
-    pub(super) fn waits_for_permit(&mut self, waiter: &Arc<Waiter>) -> bool {
+    pub(super) fn waits(&mut self, waiter: &Arc<Waiter>) -> bool {
         // In memory a permit may have been freed since the first call was refused.
-        self.may_be_free |= self.permits.is_empty() && !self.is_remote;
-        let has_room = self.permits.len() < self.max_line;
+        self.may_be_free |= self.waiting.is_empty() && !self.is_remote;
+        let has_room = self.waiting.len() < self.max_line;
         if has_room {
-            self.permits.insert(waiter.number, Arc::clone(waiter));
+            self.waiting.insert(waiter.number, Arc::clone(waiter));
         }
-        has_room || self.permits.contains_key(&waiter.number)
+        has_room || self.waiting.contains_key(&waiter.number)
     }
 
     /// Records that a call found no permit. If other processes may free one, the queue looks again after the pause of
-    /// the store's reply, or a second.
-    pub(super) fn found_no_permit(&mut self, waiter: &Waiter, pause: Duration) {
+    /// the store's reply, or a second: returns the text of its key, and that pause.
+    pub(super) fn found_none(
+        &mut self,
+        waiter: &Waiter,
+        pause: Duration,
+    ) -> Option<(Arc<[u8]>, Duration)> {
         self.asking = self.asking.take().filter(|number| *number != waiter.number);
-        if self.is_remote {
-            let pause = if pause.is_zero() { PAUSE } else { pause };
-            self.asks_again = Some(Instant::now() + pause);
-            self.after.later = Some((Arc::clone(&waiter.text), pause));
+        if !self.is_remote {
+            return None;
         }
+        let pause = if pause.is_zero() { PAUSE } else { pause };
+        self.asks_again = Some(Instant::now() + pause);
+        Some((Arc::clone(&waiter.text), pause))
     }
 
     /// Records that a permit may be free.
-    pub(in crate::limiter) fn permit_is_free(&mut self) {
+    pub(super) fn freed(&mut self) {
         self.may_be_free = true;
     }
 
-    /// Asks for a permit that may be free, for the first call that waits for one.
-    pub(super) fn ask_for_permit(&mut self) {
+    /// Returns the first call that waits, if it is to ask for a permit that may be free.
+    pub(super) fn next(&mut self) -> Option<Arc<Waiter>> {
         let now = Instant::now();
         let is_time = self.may_be_free || self.asks_again.is_some_and(|again| again <= now);
         if self.asking.is_some() || !is_time {
-            return;
+            return None;
         }
         // One whose wait is over leaves as soon as its future is polled.
-        if let Some(first) = self.permits.values().find(|waiter| now < waiter.ends()).cloned() {
-            (self.asking, self.may_be_free, self.asks_again) = (Some(first.number), false, None);
-            self.ask(&first);
-        }
+        let first = self.waiting.values().find(|waiter| now < waiter.ends()).cloned()?;
+        self.asking = Some(first.number);
+        self.may_be_free = false;
+        self.asks_again = None;
+        Some(first)
     }
 
     /// Removes a call from those that wait. If it was asking, there may be a permit for the next one, too.
-    pub(super) fn leave_permits(&mut self, waiter: &Waiter) {
-        self.permits.remove(&waiter.number);
+    pub(super) fn leave(&mut self, waiter: &Waiter) {
+        self.waiting.remove(&waiter.number);
         if self.asking == Some(waiter.number) {
-            (self.asking, self.may_be_free) = (None, true);
+            self.asking = None;
+            self.may_be_free = true;
         }
     }
 }

@@ -53,7 +53,7 @@ impl Claim {
         };
         before.tiers().len() != now.tiers().len()
             || !before.tiers().iter().zip(now.tiers()).all(is_kept)
-            || before.burst_size() > now.burst_size()
+            || before.get_burst() > now.get_burst()
     }
 }
 
@@ -67,7 +67,7 @@ impl QueuedTurn {
     ) -> Self {
         let options = &waiter.call.options;
         let claim = Claim { policy: *policy, cost: options.cost, id: options.id };
-        let (comes, waiter) = (promised + outcome.turn().into(), Arc::clone(waiter));
+        let (comes, waiter) = (promised + outcome.turn.into(), Arc::clone(waiter));
         Self { outcome, comes, promised, claim, is_moved: false, waiter }
     }
 

@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    Grace, KeyQueue, SEEN, TurnQuestion, WaitStage,
+    KeyQueue, WaitStage,
     queued_turn::{QueuedTurn, TurnPosition},
+    turn_line::{Grace, SEEN, TurnQuestion},
     waiter::{Question, Waiter},
 };
 use crate::{
@@ -45,7 +46,7 @@ impl KeyQueue {
                 self.ask(waiter);
             }
             None | Some(WaitStage::Paused(_)) => {
-                let stage = if self.waits_for_permit(waiter) {
+                let stage = if self.permits.waits(waiter) {
                     WaitStage::Queued
                 } else {
                     WaitStage::Answered(Ok(Outcome::busy()).into(), None)
@@ -53,7 +54,7 @@ impl KeyQueue {
                 self.calls.insert(waiter.number, stage);
             }
             Some(WaitStage::InLine(..)) => self.hurry_each(),
-            Some(WaitStage::Queued | WaitStage::Asking(_)) => self.permit_is_free(),
+            Some(WaitStage::Queued | WaitStage::Asking(_)) => self.permits.freed(),
             Some(WaitStage::Answered(..)) => {}
         }
     }
@@ -82,7 +83,7 @@ impl KeyQueue {
             Some(WaitStage::Queued | WaitStage::Answered(..)) => {}
             Some(WaitStage::Asking(_)) | None => return NextStep::Await,
         }
-        self.leave_permits(waiter);
+        self.permits.leave(waiter);
         NextStep::End(match self.calls.remove(&waiter.number) {
             Some(WaitStage::Answered(decided, None)) => decided,
             Some(WaitStage::Answered(Decided { permit, .. }, Some(turn))) => {
@@ -95,23 +96,23 @@ impl KeyQueue {
     /// Takes the next step of the call at a turn: it sleeps until the turn comes, and checks before whether the store
     /// still has it. Returns nothing if the call passes: it has its answer.
     fn step_in_line(&mut self, position: TurnPosition, now: Instant) -> Option<NextStep> {
-        let (turn, is_first) = (&self.turns[&position], self.is_first(position));
-        let (comes, known) = (turn.comes, self.known_until()(turn));
-        let is_out = self.asked.filter(|asked| !asked.is_answered && now < asked.at + SEEN);
+        let (turn, is_first) = (&self.line.turns[&position], self.line.is_first(position));
+        let (comes, known) = (turn.comes, self.line.known_until()(turn));
+        let is_out = self.line.asked.filter(|asked| !asked.is_answered && now < asked.at + SEEN);
         Some(if comes > now {
-            let may_check = is_first && is_out.is_none() && (self.hurries || self.is_remote);
-            let next = self.asked.map_or(known, |asked| known.max(asked.at + SEEN));
+            let may_check = is_first && is_out.is_none() && (self.line.hurries || self.is_remote);
+            let next = self.line.asked.map_or(known, |asked| known.max(asked.at + SEEN));
             match may_check {
-                true if self.hurries || next <= now => self.check(now),
+                true if self.line.hurries || next <= now => self.check(now),
                 true => NextStep::Sleep(comes.min(next)),
                 false => NextStep::Sleep(comes),
             }
-        } else if (self.is_remote || self.is_moving) && known <= now {
+        } else if (self.is_remote || self.line.is_moving) && known <= now {
             match is_out {
                 Some(asked) => NextStep::Sleep(asked.at + SEEN),
                 None => self.check(now),
             }
-        } else if self.is_moving {
+        } else if self.line.is_moving {
             NextStep::Sleep(known)
         } else {
             NextStep::Sleep(self.pass(position, now)?)
@@ -120,33 +121,33 @@ impl KeyQueue {
 
     /// Asks the store for the standing of the first turn.
     pub(super) fn check(&mut self, now: Instant) -> NextStep {
-        let has_moved = self.asked.is_some_and(|asked| asked.has_moved);
-        self.asked = Some(TurnQuestion { at: now, is_answered: false, has_moved });
-        self.hurries = false;
-        self.after.checked = self.first().cloned();
+        let has_moved = self.line.asked.is_some_and(|asked| asked.has_moved);
+        self.line.asked = Some(TurnQuestion { at: now, is_answered: false, has_moved });
+        self.line.hurries = false;
+        self.after.checked = self.line.first().cloned();
         NextStep::Again
     }
 
     /// Lets the call at a turn that has come pass, after those before it. Returns the end of its next nap if it lets
     /// them pass first. If their futures are not polled, they have their answers then.
     fn pass(&mut self, position: TurnPosition, now: Instant) -> Option<Instant> {
-        if !self.is_first(position) {
-            match self.grace {
+        if !self.line.is_first(position) {
+            match self.line.grace {
                 Some(grace) if now < grace.ends => return Some(grace.ends),
                 Some(Grace { naps: NAPS, .. }) => {}
                 last => {
-                    let before = self.turns.range(..position);
+                    let before = self.line.turns.range(..position);
                     self.after.woken.extend(before.map(|(_, turn)| Arc::clone(&turn.waiter)));
                     let (ends, naps) = (now + NAP, last.map_or(1, |grace| grace.naps + 1));
-                    self.grace = Some(Grace { ends, naps });
+                    self.line.grace = Some(Grace { ends, naps });
                     return Some(ends);
                 }
             }
         }
-        while let Some((&first, _)) = self.turns.first_key_value()
+        while let Some((&first, _)) = self.line.turns.first_key_value()
             && first <= position
         {
-            let turn = self.remove(first);
+            let turn = self.line.remove(first, &mut self.after.woken);
             let number = turn.waiter.number;
             if let Some(WaitStage::InLine(_, permit)) = self.calls.remove(&number) {
                 let decided = Decided { outcome: Ok(turn.outcome), permit };
@@ -167,7 +168,7 @@ impl KeyQueue {
                 self.after.freed.extend(turn.map(|turn| *turn));
                 self.after.permits.push(decided.permit);
             }
-            Some(WaitStage::Queued | WaitStage::Asking(_)) => self.leave_permits(waiter),
+            Some(WaitStage::Queued | WaitStage::Asking(_)) => self.permits.leave(waiter),
             Some(WaitStage::Paused(_)) | None => {}
         }
     }
@@ -193,15 +194,16 @@ impl KeyQueue {
         let turn = counted.map(|outcome| QueuedTurn::new(waiter, policy, outcome, now));
         // Calls before it may still sleep: each learns late that its turn has come, if its reply was late.
         let is_in_line = counted.is_some_and(|outcome| {
-            let is_behind = !self.turns.is_empty() && outcome.decided_by != DecidedBy::Fallback;
-            outcome.turn() > Micros::ZERO || is_behind
+            let is_behind =
+                !self.line.turns.is_empty() && outcome.decided_by != DecidedBy::Fallback;
+            outcome.turn > Micros::ZERO || is_behind
         });
         if is_current && !is_busy {
-            self.leave_permits(waiter);
+            self.permits.leave(waiter);
         }
         self.after.woken.push(Arc::clone(waiter));
         let stage = if let Some(turn) = turn.clone().filter(|_| is_in_line) {
-            let position = self.insert(turn);
+            let position = self.line.insert(turn, &mut self.after.woken);
             if is_overridden {
                 self.hurry_each();
             }
@@ -213,8 +215,9 @@ impl KeyQueue {
         } else if !is_current {
             self.after.freed.extend(turn);
             return self.after.permits.push(decided.permit);
-        } else if is_busy && self.waits_for_permit(waiter) {
-            self.found_no_permit(waiter, outcome.map_or(Micros::ZERO, |it| it.more).into());
+        } else if is_busy && self.permits.waits(waiter) {
+            let pause = outcome.map_or(Micros::ZERO, |it| it.more).into();
+            self.after.later = self.permits.found_none(waiter, pause);
             WaitStage::Queued
         } else if is_overridden && !is_busy && decided.is_refused() {
             return self.ask(waiter);

@@ -100,13 +100,13 @@ impl TestQueue {
 
     fn add_turn(&mut self, turn: QueuedTurn) -> Vec<char> {
         let number = turn.waiter.number;
-        let position = self.queue.insert(turn);
+        let position = self.queue.line.insert(turn, &mut self.queue.after.woken);
         self.queue.calls.insert(number, WaitStage::InLine(position, None));
         self.woken()
     }
 
     fn turn(&self, name: char) -> QueuedTurn {
-        let turn = self.queue.turns.values().find(|turn| self::name(&turn.waiter) == name);
+        let turn = self.queue.line.turns.values().find(|turn| self::name(&turn.waiter) == name);
         turn.unwrap().clone()
     }
 
@@ -122,7 +122,10 @@ impl TestQueue {
     /// Lets a call pass. Returns its turn, and the calls that look again.
     fn pass(&mut self, waiter: char) -> (QueuedTurn, Vec<char>) {
         let turn = self.turn(waiter);
-        let passed = self.queue.remove(self.queue.position_of(&turn).unwrap());
+        let passed = {
+            let position = self.queue.line.position_of(&turn).unwrap();
+            self.queue.line.remove(position, &mut self.queue.after.woken)
+        };
         self.queue.calls.remove(&turn.waiter.number);
         (passed, self.woken())
     }
@@ -143,7 +146,7 @@ impl TestQueue {
     /// Returns the calls with the seconds of their turns.
     fn order(&self) -> Vec<(char, u64)> {
         let seconds = |turn: &QueuedTurn| (turn.comes - self.start).as_secs();
-        self.queue.turns.values().map(|turn| (name(&turn.waiter), seconds(turn))).collect()
+        self.queue.line.turns.values().map(|turn| (name(&turn.waiter), seconds(turn))).collect()
     }
 
     fn begin_check(&mut self, now: Instant) -> QueuedTurn {
@@ -153,12 +156,12 @@ impl TestQueue {
 
     /// Receives a standing. Returns `true` if the queue stands still until all turns are known.
     fn stands(&mut self, turn: &QueuedTurn, standing: Standing, now: Instant) -> bool {
-        self.queue.stands(self.queue.position_of(turn), standing, now, now);
-        self.queue.is_moving
+        self.queue.stands(self.queue.line.position_of(turn), standing, now, now);
+        self.queue.line.is_moving
     }
 
     fn end_check(&mut self, now: Instant) -> Vec<char> {
-        self.queue.end_check(now);
+        self.queue.line.end_check(now, &mut self.queue.after.woken);
         self.woken()
     }
 
@@ -306,14 +309,14 @@ fn of_turns_with_one_mark_the_one_that_is_asked_for_moves() {
     for turn in &added {
         seats.add_turn(turn.clone());
     }
-    assert!(seats.queue.position_of(&added[1]).is_some());
+    assert!(seats.queue.line.position_of(&added[1]).is_some());
     let (now, at) = (seats.at(0), Timestamp::new(2_000_000));
     let standing = Standing { at, turn: Micros::new(2_000_000), has_room: true };
     seats.stands(&added[1], standing, now);
     assert_eq!(seats.order(), [('b', 2), ('a', 9), ('c', 9)]);
     // The other one of its cost has still its mark, and then nobody has.
     assert_eq!(seats.ask_anew(|turn| turn.is_charged_as(&added[1])), "c");
-    let is_in_line = |turn| seats.queue.position_of(turn).is_some();
+    let is_in_line = |turn| seats.queue.line.position_of(turn).is_some();
     assert!(!is_in_line(&added[1]) && is_in_line(&added[0]));
 }
 
@@ -350,7 +353,7 @@ fn turns_are_passed_on_and_none_is_lost() {
             let order = seats.order();
             assert!(order.is_sorted_by_key(|(_, turn)| *turn));
             for cost in [1, 2] {
-                let same = seats.queue.turns.values().filter(|turn| turn.claim.cost == cost);
+                let same = seats.queue.line.turns.values().filter(|turn| turn.claim.cost == cost);
                 assert!(same.map(|turn| turn.waiter.number).is_sorted(), "{seed}: overtaken");
             }
             for (waiter, turn) in order {

@@ -14,6 +14,7 @@ use std::{
 use tokio::time::{Instant, sleep};
 
 use crate::{
+    background,
     key::KeyRef,
     limiter::{
         Limiter,
@@ -24,7 +25,7 @@ use crate::{
     },
     overrides::Effective,
     policy::Policy,
-    redis::{Content, start},
+    redis::Content,
     request::{LinePlace, OnStoreError, Request},
     time::Micros,
 };
@@ -72,7 +73,7 @@ impl Limiter {
                     // It awaits nothing.
                     let _ = pin!(checking).poll(&mut Context::from_waker(Waker::noop()));
                 } else {
-                    start(checking);
+                    background::start(checking);
                 }
             }
             if let Some((key, pause)) = later {
@@ -104,7 +105,7 @@ impl Limiter {
     /// Looks again after a pause whether other processes have freed a permit.
     fn look_later(&self, key: Arc<[u8]>, pause: Duration) {
         let limiter = Arc::downgrade(&self.inner);
-        start(async move {
+        background::start(async move {
             sleep(pause).await;
             if let Some(inner) = limiter.upgrade() {
                 let ((), after) = inner.queues.change(&key, |_| {});
@@ -131,7 +132,7 @@ impl Limiter {
         } else if let Some(decided) = decide() {
             moves.push_back(self.receive(&question, policy, version, None, || decided));
         } else {
-            start(self.clone().ask_redis(question));
+            background::start(self.clone().ask_redis(question));
         }
     }
 
@@ -195,8 +196,8 @@ impl Limiter {
         if !is_followed {
             return redis.post(key, Content::Leave(leave));
         }
-        let redis = Arc::clone(redis);
-        start(async move {
+        let redis = redis.clone();
+        background::start(async move {
             if redis.settle(&key, leave).await.is_err() {
                 redis.post(key, Content::Leave(leave));
             }
@@ -225,7 +226,7 @@ impl Limiter {
         let standing = self.inner.backend.advance(&waiter.key, place).await;
         let receive = |queue: &mut KeyQueue| {
             queue.receive_standing(&turn, policy, standing, asked);
-            queue.is_moving
+            queue.is_moving()
         };
         let (is_moving, after) = self.inner.queues.change(&waiter.text, receive);
         self.follow(after);

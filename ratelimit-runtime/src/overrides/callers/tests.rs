@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    Enforcement, OverrideSource, Policy, RateLimitError,
-    overrides::{Effective, OverrideError, Overrides, Shown},
+    Enforcement, Policy, RateLimitError,
+    overrides::{Effective, OverrideError, OverrideSource, Overrides, Shown},
 };
 
 const POLICY: Policy = Policy::fixed_window("limit", Duration::from_secs(60), 1);

@@ -32,7 +32,7 @@ impl FleetOverrides<'_> {
     /// processes of the fleet need the same secret.
     ///
     /// ```no_run
-    /// use ratelimit_runtime::{Enforcement, Limiter, Override, Place};
+    /// use ratelimit_runtime::{Enforcement, Limiter, Override, overrides::Place};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

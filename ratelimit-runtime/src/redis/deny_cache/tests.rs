@@ -16,6 +16,7 @@ const REFUSED: Outcome = Outcome {
     remaining: 1,
     wait: Micros::new(3_000_000),
     more: Micros::new(3_000_000),
+    turn: Micros::ZERO,
     reset: Micros::new(9_000_000),
     lasts: Micros::new(9_000_000),
     mark: Mark::NONE,

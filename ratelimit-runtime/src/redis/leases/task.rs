@@ -6,13 +6,13 @@ use tokio::time::timeout;
 
 use super::{HOLD_OFF, LeaseStep, Leases, Signals};
 use crate::{
+    background,
     key::Key,
     policy::Policy,
     redis::{
-        background,
         deny_cache::RoundTrip,
-        remote::Remote,
         script::{LeaseCall, LeaseRequest},
+        store::RedisStore,
     },
     request::{Op, Request, next_id},
     time::Micros,
@@ -67,15 +67,15 @@ impl LeaseTask {
     /// Gives a lease back, and takes another one. Returns `false` if the task is to end.
     async fn exchange(&mut self, request: LeaseRequest) -> bool {
         let Self { id, leases, key, policy, .. } = &*self;
-        let Remote { client, deny_cache, .. } = &*leases.remote;
+        let RedisStore { servers, deny_cache, .. } = &*leases.store;
         let is_unused = request.returned.is_some_and(|it| it.used < it.units);
         if is_unused {
             // What is given back shortens waits.
             deny_cache.invalidate(key.as_key_ref(), leases.now());
         }
-        let sent = leases.remote.clock().surely_past();
+        let sent = leases.store.clock().surely_past();
         let call = LeaseCall::new(key, policy, *id, request);
-        let reply = client.exchange(&call, leases.remote.ends()).await;
+        let reply = servers.exchange(&call, leases.store.deadline_from_now()).await;
         let trip = RoundTrip { sent, answered: leases.now() };
         match reply {
             Ok(Some(grant)) => {
@@ -93,7 +93,7 @@ impl LeaseTask {
                 let used = request.returned.map_or(0, |ended| ended.used);
                 if used > 0 {
                     let taken = Request::new(policy, Op::Take, used);
-                    let _ = leases.remote.fallback.decide(key.as_key_ref(), taken);
+                    let _ = leases.store.fallback.decide(key.as_key_ref(), taken);
                 }
                 if is_unused {
                     leases.lost.fetch_add(1, Ordering::Relaxed);

@@ -160,7 +160,7 @@ fn leases_that_end_on_their_way_are_given_up() {
 #[test]
 fn a_key_is_hot_after_some_calls_within_a_lease() {
     let policy = sliding();
-    let leases = Leases::new(Remote::without_a_server(), SECOND);
+    let leases = Leases::new(RedisStore::without_a_server(), SECOND);
     let request = Request::new(&policy, Op::Take, 1);
     let key = KeyRef::new(&policy, &b"/alice"[..]);
     let is_direct = |now| leases.ask(key, request, true, at(now)).is_none();
@@ -188,7 +188,7 @@ fn a_key_is_hot_after_some_calls_within_a_lease() {
 #[test]
 fn keys_beyond_the_bound_stay_cold() {
     let policy = sliding();
-    let leases = Leases::new(Remote::without_a_server(), SECOND);
+    let leases = Leases::new(RedisStore::without_a_server(), SECOND);
     let request = Request::new(&policy, Op::Take, 1);
     let callers: Vec<_> = (0..4_000).map(|number| format!("/{number}")).collect();
     let mut hot = 0;

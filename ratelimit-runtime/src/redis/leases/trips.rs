@@ -14,7 +14,7 @@ pub(super) struct Trips(Mutex<HashMap<&'static str, Option<Vec<Micros>>>>);
 impl Trips {
     /// Logs once for each limit that its leases are shorter than three round trips.
     pub(super) fn measured(&self, policy: &Policy, trip: Micros) {
-        let Some(lease) = policy.lease_length() else { return };
+        let Some(lease) = policy.get_lease() else { return };
         if let Some(trip) = self.too_long(policy, trip) {
             tracing::warn!(
                 policy = policy.name(),

@@ -7,7 +7,7 @@ use crate::{
     error::UnavailableReason,
     key::Key,
     policy::{Policy, StateKind},
-    redis::echo::{Command, next_echo},
+    redis::transport::{Command, next_echo},
     request::{Mark, Outcome, next_id},
     time::{Micros, Timestamp},
 };

@@ -7,7 +7,7 @@ use crate::{
     error::UnavailableReason,
     key::Key,
     policy::Policy,
-    redis::echo::Command,
+    redis::transport::Command,
     request::{CallerUsage, Mark, Outcome, PermitClaim, PermitRequest},
     time::Micros,
 };
@@ -70,7 +70,7 @@ impl ScriptGate {
             let all = policy.block_lengths();
             lengths = all.iter().map(|it| it.get().to_string()).collect::<Vec<_>>().join(" ");
         }
-        let permits = policy.max_concurrency().unwrap_or_default();
+        let permits = policy.get_concurrency().unwrap_or_default();
         command.arg(id).arg(permits).arg(policy.permit_timeout().get()).arg(word).arg(lengths)
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Attempt, Mode, SCRIPTS, ScriptOp, entry_id, permits::BLOCK};
 use crate::{
     key::Key,
-    redis::echo::Command,
+    redis::transport::Command,
     request::{Charged, Settle},
     time::Micros,
 };

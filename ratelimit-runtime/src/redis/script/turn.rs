@@ -8,7 +8,7 @@ use crate::{
     error::UnavailableReason,
     key::Key,
     policy::{Policy, StateKind},
-    redis::echo::Command,
+    redis::transport::Command,
     request::{Charged, LinePlace, Mark, Standing},
     time::{Micros, Timestamp},
 };

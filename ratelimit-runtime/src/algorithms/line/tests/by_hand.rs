@@ -8,7 +8,7 @@ fn a_call_that_does_not_wait_is_refused_while_others_do() {
     let mut state = State::new(policy.state());
     assert!(decide(&mut state, SECOND, waiting(&policy, 8, 0)).admitted);
     let first = decide(&mut state, 3 * SECOND / 2, waiting(&policy, 5, SECOND));
-    assert_eq!((first.admitted, first.turn().get()), (true, SECOND / 2));
+    assert_eq!((first.admitted, first.turn.get()), (true, SECOND / 2));
     assert_eq!((first.remaining, first.reset.get()), (5, SECOND));
     let refused = decide(&mut state, 3 * SECOND / 2, waiting(&policy, 1, 0));
     assert!(!refused.admitted);
@@ -27,7 +27,7 @@ fn a_line_has_no_more_turns_than_it_may() {
         let policy = new("p", seconds(1), 1);
         let mut state = State::new(policy.state());
         let request = |max_line| Request { max_line, ..waiting(&policy, 1, 100 * SECOND) };
-        let mut turns = (0..=3).map(|_| decide(&mut state, SECOND, request(3)).turn().get());
+        let mut turns = (0..=3).map(|_| decide(&mut state, SECOND, request(3)).turn.get());
         assert!(turns.by_ref().is_sorted());
         drop(turns);
         let refused = decide(&mut state, SECOND, request(3));
@@ -65,7 +65,7 @@ fn a_refund_leaves_windows_their_start_while_calls_wait() {
     let first = decide(&mut state, 1_000 * SECOND, waiting(&policy, 1, 0)).mark;
     let turns = [1, 10].map(|after| {
         let outcome = decide(&mut state, 1_000 * SECOND, waiting(&policy, 4, 99 * SECOND));
-        assert_eq!(outcome.turn().get(), after * SECOND);
+        assert_eq!(outcome.turn.get(), after * SECOND);
         outcome.mark
     });
     state.settle(Timestamp::new(1_000 * SECOND + 1), place(&policy, 1, first).leave());
@@ -104,7 +104,7 @@ fn a_debt_of_a_turn_that_has_come_counts_once_the_turns_behind_it_are_left() {
     decide(&mut state, 1_000 * SECOND, waiting(&slow, 5, 0));
     let turns = [1, 2].map(|after| {
         let outcome = decide(&mut state, 1_000 * SECOND, waiting(&fast, 5, 99 * SECOND));
-        assert_eq!(outcome.turn().get(), after * SECOND);
+        assert_eq!(outcome.turn.get(), after * SECOND);
         outcome
     });
     // The slow bucket is empty at the last turn.

@@ -164,7 +164,7 @@ impl Reference {
         self.turns.push(Promised { at: turn, cost, generation });
         self.promised = now;
         let ahead = Micros::new(turn - now);
-        Some(Outcome { more: ahead, lasts: ahead + taken.lasts, ..taken })
+        Some(Outcome { turn: ahead, lasts: ahead + taken.lasts, ..taken })
     }
 
     fn refuse(&mut self, now: u64, request: Request<'_>) -> Outcome {

@@ -112,7 +112,7 @@ fn no_window_is_exceeded_and_turns_follow_the_order_of_arrival() {
                 let outcome = decide(&mut log, now, request(&policy, cost, max_wait));
                 assert_eq!(outcome.admitted, turn - now <= max_wait, "{now}: {outcome:?}");
                 if outcome.admitted {
-                    assert_eq!(outcome.turn().get(), turn - now);
+                    assert_eq!(outcome.turn.get(), turn - now);
                     assert_eq!(outcome.mark.at.get(), turn);
                     // Without anybody who leaves, nobody is overtaken.
                     let is_before = |it: &Charge| it.at() <= turn;
@@ -141,7 +141,7 @@ fn a_call_that_does_not_wait_is_refused_while_others_do() {
     let mut log = Log::default();
     assert!(decide(&mut log, 0, request(&policy, 8, 0)).admitted);
     let waiting = decide(&mut log, SECOND / 2, request(&policy, 5, SECOND));
-    assert_eq!((waiting.admitted, waiting.turn().get()), (true, SECOND / 2));
+    assert_eq!((waiting.admitted, waiting.turn.get()), (true, SECOND / 2));
     assert_eq!((waiting.remaining, waiting.reset.get()), (5, SECOND));
     let refused = decide(&mut log, SECOND / 2, request(&policy, 1, 0));
     assert!(!refused.admitted);
@@ -159,7 +159,7 @@ fn a_line_has_no_more_turns_than_it_may() {
     let mut log = Log::default();
     let request = |max_line| Request { max_line, ..request(&policy, 1, 100 * SECOND) };
     for turn in 0..=3 {
-        assert_eq!(decide(&mut log, 0, request(3)).turn().get(), turn * SECOND);
+        assert_eq!(decide(&mut log, 0, request(3)).turn.get(), turn * SECOND);
     }
     let refused = decide(&mut log, 0, request(3));
     assert_eq!((refused.admitted, refused.wait.get()), (false, 4 * SECOND));
@@ -194,7 +194,7 @@ fn debt_counts_from_now_on_also_while_others_wait() {
     let mut log = Log::default();
     let first = decide(&mut log, 0, request(&policy, 1, 0)).mark;
     let waiting = decide(&mut log, SECOND / 2, request(&policy, 2, SECOND));
-    assert_eq!(waiting.turn().get(), SECOND / 2);
+    assert_eq!(waiting.turn.get(), SECOND / 2);
     let now = Timestamp::new(SECOND / 2);
     log.settle(now, crate::request::Settle::of_one_tier(&policy, 1, 3, first));
     assert!(log.turn_of(place(&policy, 2, waiting.mark)).is_some());
@@ -211,9 +211,9 @@ fn a_repeated_call_has_the_turn_of_its_charge() {
     let first = decide(&mut log, 0, named(SECOND));
     decide(&mut log, 0, request(&policy, 1, 9 * SECOND));
     let repeated = decide(&mut log, 1, named(SECOND));
-    assert_eq!((repeated.mark, repeated.turn().get()), (first.mark, SECOND - 1));
+    assert_eq!((repeated.mark, repeated.turn.get()), (first.mark, SECOND - 1));
     let refused = decide(&mut log, 1, named(SECOND - 2));
     assert_eq!((refused.admitted, refused.wait.get()), (false, SECOND - 1));
     let passed = decide(&mut log, SECOND, named(0));
-    assert_eq!((passed.admitted, passed.turn(), passed.mark), (true, Micros::ZERO, first.mark));
+    assert_eq!((passed.admitted, passed.turn, passed.mark), (true, Micros::ZERO, first.mark));
 }

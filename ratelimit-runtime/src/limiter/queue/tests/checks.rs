@@ -1,5 +1,6 @@
 //! Questions for the first turn of a queue.
 
+use super::super::turn_line::SEEN;
 use super::*;
 
 #[test]
@@ -63,7 +64,7 @@ fn a_turn_that_has_moved_comes_earlier_and_never_later_and_the_next_call_asks_fo
         assert_eq!(seats.end_check(now), ['a']);
         assert_eq!(seats.order(), [('a', 2), ('b', 6), ('c', 7)]);
         if turn == 2 {
-            assert!(seats.queue.asked.unwrap().has_moved);
+            assert!(seats.queue.line.asked.unwrap().has_moved);
         }
     }
     assert_eq!(seats.step('a', 0), Next::Sleep(seats.at(1)));

@@ -38,7 +38,7 @@ fn a_line_that_a_pause_has_moved_stands_still_until_all_its_turns_are_known() {
         assert!(seats.stands(&first, standing(9, 5), seats.at(5)));
         assert_eq!(seats.ask_anew(|_| true), "b");
         seats.add('c', 5, 1, SECOND * 5);
-        seats.queue.seen = Some(seats.at(10));
+        seats.queue.line.seen = Some(seats.at(10));
         assert_eq!(seats.step('c', 10), Next::Pass);
     }
 }

@@ -18,7 +18,7 @@ impl Permits {
     }
 
     fn waits(&mut self, name: char, max_wait: Duration) -> bool {
-        let waits = self.queue.waits_for_permit(&waiter(name, max_wait));
+        let waits = self.queue.permits.waits(&waiter(name, max_wait));
         if waits {
             self.queue.calls.insert(u64::from(u32::from(name)), WaitStage::Queued);
         }
@@ -35,8 +35,7 @@ impl Permits {
 
     /// Returns the pause after which the queue looks again.
     fn finds_none(&mut self, name: char, pause: Duration) -> Option<Duration> {
-        self.queue.found_no_permit(&waiter(name, MINUTE), pause);
-        self.queue.after.later.take().map(|(_, pause)| pause)
+        self.queue.permits.found_none(&waiter(name, MINUTE), pause).map(|(_, pause)| pause)
     }
 
     fn leave(&mut self, name: char) {

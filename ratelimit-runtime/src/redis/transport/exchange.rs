@@ -1,6 +1,4 @@
 //! One command and its reply, shared by its caller and the task of a connection.
-//!
-//! A part of our own [transport](super::connection#transport), which has the reason.
 
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
@@ -20,7 +18,7 @@ use crate::sync::Mutex;
 /// `ASKING`, which precedes a command for a slot that its node imports.
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
-pub(super) struct Exchange {
+pub(crate) struct Exchange {
     /// `ASKING` precedes the command.
     pub(super) asking: bool,
     /// The number by which the reply names the command.

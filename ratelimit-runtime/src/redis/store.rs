@@ -1,4 +1,6 @@
-//! Redis as the limiter's background work uses it, too: its client, and what this process remembers.
+//! The counts on Redis, and what stands for them in this process: the deny cache, and the fallback.
+//!
+//! The backend shares it with the tasks of its leases, permits, posted commands and hashes.
 
 use std::time::Duration;
 
@@ -6,11 +8,10 @@ use redis::{Cmd, FromRedisValue, Value};
 use tokio::time::Instant;
 
 use super::{
-    client::{RedisClient, Unanswered},
-    command::{IDEMPOTENT, SendOptions},
     deny_cache::DenyCache,
-    echo::Command,
     script::{Attempt, settle_command},
+    servers::{IDEMPOTENT, SendOptions, Servers, Unanswered},
+    transport::Command,
 };
 use crate::{
     error::UnavailableReason,
@@ -19,15 +20,15 @@ use crate::{
     request::Settle,
 };
 
-pub(super) struct Remote {
-    pub(super) client: RedisClient,
+pub(super) struct RedisStore {
+    pub(super) servers: Servers,
     pub(super) deny_cache: DenyCache,
     /// Decides while Redis cannot, with [`OnStoreError::Local`](crate::OnStoreError::Local).
     pub(super) fallback: MemoryStore,
     pub(super) deadline: Duration,
 }
 
-impl Remote {
+impl RedisStore {
     /// The clock of the deny cache and of leases.
     #[inline]
     pub(super) fn clock(&self) -> &Clock {
@@ -35,7 +36,7 @@ impl Remote {
     }
 
     /// Returns the time until which a command that is sent now may take.
-    pub(super) fn ends(&self) -> Instant {
+    pub(super) fn deadline_from_now(&self) -> Instant {
         Instant::now() + self.deadline
     }
 
@@ -45,7 +46,7 @@ impl Remote {
         key: &[u8],
         build: impl FnMut(Attempt) -> Command,
     ) -> Result<Value, UnavailableReason> {
-        Ok(self.client.send(key, self.ends(), IDEMPOTENT, build).await?)
+        Ok(self.servers.send(key, self.deadline_from_now(), IDEMPOTENT, build).await?)
     }
 
     /// Sends a short idempotent command, as [`ask`](Self::ask), and decodes its reply.
@@ -66,14 +67,14 @@ impl Remote {
         deadline: Duration,
     ) -> Result<T, UnavailableReason> {
         let (ends, build) = (Instant::now() + deadline, |_| command.clone().into());
-        let reply = self.client.send(key, ends, options, build).await?;
+        let reply = self.servers.send(key, ends, options, build).await?;
         redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)
     }
 
     /// Changes the units of a call that Redis decided.
     pub(super) async fn settle(&self, key: &Key, settle: Settle) -> Result<(), Unanswered> {
         let command = |attempt| settle_command(key, settle, attempt);
-        let change = self.client.change(key, self.ends(), command);
+        let change = self.servers.change(key, self.deadline_from_now(), command);
         // More units make no remembered wait too long.
         if settle.raised() > 0 { change.await } else { self.invalidating(key, change).await }
     }
@@ -91,12 +92,12 @@ impl Remote {
 }
 
 #[cfg(test)]
-impl Remote {
+impl RedisStore {
     /// Returns one whose commands all fail.
     pub(super) fn without_a_server() -> std::sync::Arc<Self> {
-        let client = RedisClient::open("redis://127.0.0.1:1", &super::ConnectOptions::default());
+        let servers = Servers::open("redis://127.0.0.1:1", &super::ConnectOptions::default());
         std::sync::Arc::new(Self {
-            client: client.unwrap(),
+            servers: servers.unwrap(),
             deny_cache: DenyCache::new(0, Duration::ZERO),
             fallback: MemoryStore::new(1, 0),
             deadline: Duration::ZERO,

@@ -1,23 +1,26 @@
-//! The client: one script on one key per caller, one round trip per decision, the server's clock.
+//! The servers of a limiter: one, or the nodes of a cluster.
 //!
-//! It routes a command to the key's server and follows redirects. After some failures it sends a
-//! command once more, but only if this cannot charge a call twice.
+//! A command goes to its key's server, past that server's circuit breaker, and follows redirects. After some
+//! failures it is sent once more, but only if this cannot charge a call twice.
+
+pub(super) mod breaker;
+pub(super) mod cluster;
+mod command;
+mod node;
 
 use std::{sync::Arc, time::Duration};
 
 use redis::Value;
 use tokio::time::Instant;
 
+use self::cluster::Cluster;
+pub(super) use self::{
+    command::{IDEMPOTENT, SendOptions},
+    node::{Lane, Node},
+};
 use super::{
-    cluster::Cluster,
-    command::{self, IDEMPOTENT, SendOptions},
-    connect_options::ConnectOptions,
-    connector::Connector,
-    echo::Command,
-    failure::Failure,
-    node::Node,
     script::{Attempt, Grant, LeaseCall, ScriptCall},
-    target::{Kind, Target},
+    transport::{Command, ConnectOptions, Connector, Failure, Kind, Target},
 };
 use crate::{
     error::{Fault, ServerStatus, UnavailableReason},
@@ -28,7 +31,7 @@ use crate::{
 };
 
 /// The servers of a limiter.
-pub(super) enum RedisClient {
+pub(super) enum Servers {
     Single(Arc<Node>),
     Cluster(Cluster),
 }
@@ -47,7 +50,7 @@ pub(crate) struct Unanswered {
     pub(crate) may_have_run: bool,
 }
 
-impl RedisClient {
+impl Servers {
     /// Connects in the background.
     pub(super) fn open(url: &str, options: &ConnectOptions) -> Result<Self, Fault> {
         let target = Target::parse(url, &options.at_home())?;
@@ -69,7 +72,7 @@ impl RedisClient {
     }
 
     /// Returns the status of the known servers.
-    pub(crate) fn servers(&self) -> Vec<ServerStatus> {
+    pub(crate) fn statuses(&self) -> Vec<ServerStatus> {
         let breakers = match self {
             Self::Single(node) => vec![Arc::clone(&node.breaker)],
             Self::Cluster(cluster) => cluster.breakers(),

@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Fault, SCHEMES},
-    redis::tls::Tls,
+    redis::transport::tls::Tls,
 };
 
 /// A URL: `transport[+deployment]://[login@]hosts[/path][?query]`.

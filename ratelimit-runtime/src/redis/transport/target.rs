@@ -16,17 +16,17 @@ use crate::error::Fault;
 
 /// The servers that a URL names, and the settings of connections to them.
 #[derive(Clone)]
-pub(super) struct Target {
-    pub(super) kind: Kind,
+pub(crate) struct Target {
+    pub(crate) kind: Kind,
     /// The addresses in the URL: one of a single server, at least one of a cluster or of Sentinels.
-    pub(super) servers: Vec<ConnectionInfo>,
+    pub(crate) servers: Vec<ConnectionInfo>,
     /// The version of the protocol, if the URL names one.
     pub(super) protocol: Option<ProtocolVersion>,
-    pub(super) options: ConnectOptions,
+    pub(crate) options: ConnectOptions,
 }
 
 #[derive(Clone)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Single,
     Cluster,
     /// The primary of this name, and the login of the Sentinels.
@@ -40,7 +40,7 @@ pub(super) enum Kind {
 const SENTINEL_PORT: &str = ":26379";
 
 impl Target {
-    pub(super) fn parse(url: &str, options: &ConnectOptions) -> Result<Self, Fault> {
+    pub(crate) fn parse(url: &str, options: &ConnectOptions) -> Result<Self, Fault> {
         let url = UrlParts::cut(url)?;
         let query = Query::parse(&url)?;
         let mut options = options.clone();
@@ -83,7 +83,7 @@ impl Target {
     }
 
     /// Returns the addresses, for messages.
-    pub(super) fn addresses(&self) -> String {
+    pub(crate) fn addresses(&self) -> String {
         let addresses: Vec<_> =
             self.servers.iter().map(|server| server.addr().to_string()).collect();
         match &self.kind {
@@ -123,7 +123,7 @@ impl Kind {
 }
 
 /// Returns the address of another server of a deployment, which has the transport of this one.
-pub(super) fn beside(address: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
+pub(crate) fn beside(address: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
     match address.clone() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
             ConnectionAddr::TcpTls { host, port, insecure, tls_params }

@@ -9,6 +9,8 @@
 //! The thread does so once that runtime has ended, or does not run.
 //!
 //! Events of a task go to the subscriber of the code that started it.
+//!
+//! Floor 1: imports locks alone. Only Redis needs background work.
 
 use std::{
     future::pending,
@@ -44,27 +46,27 @@ static THREAD: LazyLock<Runtime> = LazyLock::new(|| {
 });
 
 /// Spawns a task on the thread, from any thread.
-pub(super) fn spawn<T: Send + 'static>(
+pub(crate) fn spawn<T: Send + 'static>(
     task: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
     THREAD.spawn(task.with_current_subscriber())
 }
 
 /// Spawns a task on the thread that ends when the returned owner is dropped.
-pub(super) fn spawn_owned(task: impl Future<Output = ()> + Send + 'static) -> JoinSet<()> {
+pub(crate) fn spawn_owned(task: impl Future<Output = ()> + Send + 'static) -> JoinSet<()> {
     aborted_on_drop(&THREAD, task)
 }
 
 /// A task on the thread, which its owner starts anew once it has ended, also by a panic.
 #[derive(Default)]
-pub(super) struct Worker(Option<JoinHandle<()>>);
+pub(crate) struct Worker(Option<JoinHandle<()>>);
 
 impl Worker {
-    pub(super) fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.0.as_ref().is_some_and(|task| !task.is_finished())
     }
 
-    pub(super) fn start(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn start(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         self.0 = Some(spawn(work));
     }
 }
@@ -99,17 +101,17 @@ impl Wake for StartedTask {
 
 /// The runtime that made a limiter, if one did.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Home(Option<Runtime>);
+pub(crate) struct Home(Option<Runtime>);
 
 impl Home {
     /// Returns the current runtime, if there is one.
-    pub(super) fn current() -> Self {
+    pub(crate) fn current() -> Self {
         Self(Runtime::try_current().ok())
     }
 
     /// Runs work on the runtime that made the limiter, or on the thread if that has ended or does not run.
     /// Work whose result nobody awaits any more is dropped.
-    pub(super) async fn run<T, F>(&self, work: impl Fn() -> F) -> T
+    pub(crate) async fn run<T, F>(&self, work: impl Fn() -> F) -> T
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use redis::{Cmd, Value};
 
 /// A command, and the number by which its reply names it; none of a command that is no script.
-pub(super) struct Command {
-    pub(super) command: Cmd,
-    pub(super) echo: Option<u64>,
+pub(crate) struct Command {
+    pub(crate) command: Cmd,
+    pub(crate) echo: Option<u64>,
 }
 
 impl Command {
     /// Returns the call of a script with this number among its arguments.
-    pub(super) fn echoed(command: Cmd, echo: u64) -> Self {
+    pub(crate) fn echoed(command: Cmd, echo: u64) -> Self {
         Self { command, echo: Some(echo) }
     }
 }
@@ -32,7 +32,7 @@ impl From<Cmd> for Command {
 const NUMBERS: u32 = 1 << 16;
 
 /// Returns a number that no other call of this moment has.
-pub(super) fn next_echo() -> u64 {
+pub(crate) fn next_echo() -> u64 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     u64::from(NEXT.fetch_add(1, Ordering::Relaxed) % NUMBERS + 1)
 }

@@ -1,6 +1,4 @@
-//! A handle of one connection, by which calls use it.
-//!
-//! A part of our own [transport](super::connection#transport), which has the reason.
+//! The calls' end of one connection.
 
 use std::sync::{
     Arc,
@@ -19,12 +17,12 @@ use super::{exchange::Exchange, multiplexer::Multiplexer, secrets::Secrets, stre
 /// vanished without closing it.
 const MAX_TIMEOUTS: u32 = 3;
 
-/// The owners of a handle that one call uses: that call, the state and the task that keeps the connection.
+/// The owners of a connection that one call uses: that call, and the state and the task of its manager.
 /// Its command does not wait for others, because there are none to share a write with.
 const ALONE: usize = 3;
 
-/// A handle of one connection, for calls.
-pub(super) struct Handle {
+/// One connection, as calls use it.
+pub(crate) struct Connection {
     multiplexer: Multiplexer,
     /// The number of the connection in this process.
     pub(super) number: u64,
@@ -36,17 +34,17 @@ pub(super) struct Handle {
     /// `true` if calls must not use it any more.
     is_retired: AtomicBool,
     pub(super) retired: Notify,
-    /// The task that carries the connection's bytes, for as long as its handle exists.
+    /// The task that carries the bytes, until the connection is dropped.
     driver: AbortHandle,
 }
 
-impl Drop for Handle {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
-impl Handle {
+impl Connection {
     /// Sends the command of an exchange.
     pub(super) fn send(self: &Arc<Self>, exchange: &Arc<Exchange>) {
         self.multiplexer.send(exchange, Arc::strong_count(self) <= ALONE);
@@ -86,21 +84,21 @@ impl Handle {
     }
 }
 
-/// A handle, the task that carries its bytes, and the time of the next login, if the first one ends.
-pub(super) struct NewHandle {
-    pub(super) handle: Arc<Handle>,
+/// A connection, the task that carries its bytes, and the time of the next login, if the first one ends.
+pub(super) struct NewConnection {
+    pub(super) connection: Arc<Connection>,
     pub(super) driver: JoinHandle<()>,
     pub(super) renewal: Option<Instant>,
 }
 
-impl NewHandle {
+impl NewConnection {
     /// Starts the task of a stream on the current runtime. A reply of more than this many bytes ends it.
     pub(super) fn start(stream: BoxedStream, max_reply: usize, secrets: Secrets) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
         let (multiplexer, driver) = Multiplexer::new(stream, max_reply, secrets.clone());
         let driver = tokio::spawn(driver);
-        let handle = Handle {
+        let connection = Connection {
             multiplexer,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             secrets,
@@ -110,6 +108,6 @@ impl NewHandle {
             retired: Notify::new(),
             driver: driver.abort_handle(),
         };
-        Self { handle: Arc::new(handle), driver, renewal: None }
+        Self { connection: Arc::new(connection), driver, renewal: None }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crc::{CRC_16_XMODEM, Crc};
 use redis::Value;
 
-use crate::redis::failure::Address;
+use crate::redis::transport::Address;
 
 /// The number of slots of a cluster.
 pub(super) const SLOTS: u16 = 16_384;

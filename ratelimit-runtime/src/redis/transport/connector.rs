@@ -14,11 +14,11 @@ use redis::{
 };
 
 use super::{
+    connection::{Connection, NewConnection},
     credentials::Credentials,
     dial::dial,
     exchange::Exchange,
     failure::{Address, broken, message},
-    handle::{Handle, NewHandle},
     secrets::Secrets,
     target::{Kind, Target, beside},
 };
@@ -34,8 +34,8 @@ const MAX_REPLY_OF_NODE: usize = 2 << 20;
 
 /// The settings of connections to one server.
 #[derive(Clone)]
-pub(super) struct Connector {
-    pub(super) target: Arc<Target>,
+pub(crate) struct Connector {
+    pub(crate) target: Arc<Target>,
     /// The server; behind Sentinels, they are asked for it at each connect.
     address: ConnectionAddr,
     /// The version of the protocol, once it is known.
@@ -46,7 +46,7 @@ pub(super) struct Connector {
 
 impl Connector {
     /// Connects to the server of a target at this address, or to the primary behind its Sentinels.
-    pub(super) fn new(target: &Arc<Target>, address: ConnectionAddr) -> Self {
+    pub(crate) fn new(target: &Arc<Target>, address: ConnectionAddr) -> Self {
         let max_reply = match target.kind {
             Kind::Cluster => MAX_REPLY_OF_NODE,
             Kind::Single | Kind::Sentinel { .. } => MAX_REPLY,
@@ -56,12 +56,12 @@ impl Connector {
     }
 
     /// Connects to the same server. A reply of more than this many bytes ends the connection.
-    pub(super) fn with_max_reply(&self, max_reply: usize) -> Self {
+    pub(crate) fn with_max_reply(&self, max_reply: usize) -> Self {
         Self { max_reply, ..self.clone() }
     }
 
     /// Connects, with RESP3 if the server has it and the URL names no version.
-    pub(super) async fn connect(&self) -> RedisResult<NewHandle> {
+    pub(super) async fn connect(&self) -> RedisResult<NewConnection> {
         let settings = self.target.servers[0].redis_settings();
         let login = match &self.target.options.credentials {
             Some(provider) => Some(provider.for_connect().await?),
@@ -120,16 +120,16 @@ impl Connector {
         address: &ConnectionAddr,
         login: Option<&Credentials>,
         commands: Vec<Cmd>,
-    ) -> RedisResult<(NewHandle, Value)> {
+    ) -> RedisResult<(NewConnection, Value)> {
         let secrets = Secrets::default();
         if let Some(login) = login {
             secrets.add(login);
         }
         let work = async {
             let stream = dial(address, &self.target.options.tls).await?;
-            let connection = NewHandle::start(stream, self.max_reply, secrets);
-            let reply = self.shake_hands(&connection.handle, commands).await?;
-            Ok((connection, reply))
+            let new = NewConnection::start(stream, self.max_reply, secrets);
+            let reply = self.shake_hands(&new.connection, commands).await?;
+            Ok((new, reply))
         };
         let is_encrypted = matches!(address, ConnectionAddr::TcpTls { .. });
         tokio::time::timeout(SERVER_TIMEOUT, work).await.unwrap_or_else(|_| {
@@ -140,7 +140,7 @@ impl Connector {
     }
 
     /// Sends the first commands, and returns the reply to the last one.
-    async fn shake_hands(&self, to: &Arc<Handle>, commands: Vec<Cmd>) -> RedisResult<Value> {
+    async fn shake_hands(&self, to: &Arc<Connection>, commands: Vec<Cmd>) -> RedisResult<Value> {
         let send = |command: Cmd| {
             let exchange = Exchange::new(command, false);
             to.send(&exchange);

@@ -1,6 +1,4 @@
 //! The stream below a connection, which reads an idle socket at once.
-//!
-//! A part of our own [transport](super::connection#transport), which has the reason.
 
 use std::{
     io::{self, Read},

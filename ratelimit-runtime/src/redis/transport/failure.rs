@@ -7,7 +7,7 @@ use redis::{ErrorKind, RedisError};
 use crate::error::UnavailableReason;
 
 /// The result of a command without a reply.
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The server's circuit breaker is open, for this reason; nothing was sent.
     BreakerOpen(UnavailableReason),
     /// The server does not have the script in its cache; nothing was executed.
@@ -25,14 +25,14 @@ pub(super) enum Failure {
 
 /// A node's address in a cluster's replies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Address {
-    pub(super) host: String,
-    pub(super) port: u16,
+pub(crate) struct Address {
+    pub(crate) host: String,
+    pub(crate) port: u16,
 }
 
 impl Failure {
     /// Classifies an error and logs its message, which the reason lacks.
-    pub(super) fn logged(error: &RedisError) -> Self {
+    pub(crate) fn logged(error: &RedisError) -> Self {
         let failure = Self::of(error);
         if !matches!(failure, Self::UnknownScript) {
             tracing::debug!(error = %message(error), "rate limit store error");
@@ -41,7 +41,7 @@ impl Failure {
     }
 
     /// Classifies an error.
-    pub(super) fn of(error: &RedisError) -> Self {
+    pub(crate) fn of(error: &RedisError) -> Self {
         let redirect = |to: fn(Address) -> Self| {
             address(error).map_or_else(|| UnavailableReason::StoreError.into(), to)
         };
@@ -61,7 +61,7 @@ impl Failure {
     }
 
     /// Returns the reason of a call that ends with this failure.
-    pub(super) fn reason(&self) -> UnavailableReason {
+    pub(crate) fn reason(&self) -> UnavailableReason {
         match self {
             Self::BreakerOpen(reason) | Self::Reason(reason) => *reason,
             Self::ConnectionLost => UnavailableReason::Disconnected,
@@ -72,7 +72,7 @@ impl Failure {
     }
 
     /// Returns `true` if there was no reply until the deadline.
-    pub(super) fn is_late(&self) -> bool {
+    pub(crate) fn is_late(&self) -> bool {
         matches!(self, Self::Reason(UnavailableReason::DeadlineExceeded))
     }
 
@@ -83,7 +83,7 @@ impl Failure {
 
     /// Returns `true` if one more attempt may succeed and cannot charge the call twice: nothing was
     /// executed, or the command is idempotent.
-    pub(super) fn is_retryable(&self, is_idempotent: bool) -> bool {
+    pub(crate) fn is_retryable(&self, is_idempotent: bool) -> bool {
         match self {
             Self::ConnectionLost | Self::Reason(UnavailableReason::UnexpectedReply) => {
                 is_idempotent
@@ -127,13 +127,13 @@ const MAX_HOST: usize = 255;
 
 impl Address {
     /// Returns the address, if its host can be one.
-    pub(super) fn new(host: &str, port: u16) -> Option<Self> {
+    pub(crate) fn new(host: &str, port: u16) -> Option<Self> {
         (host.len() <= MAX_HOST).then(|| Self { host: host.to_owned(), port })
     }
 }
 
 /// Returns the error of a connection that has ended.
-pub(super) fn broken() -> RedisError {
+pub(crate) fn broken() -> RedisError {
     io::Error::from(io::ErrorKind::BrokenPipe).into()
 }
 
@@ -155,7 +155,7 @@ impl From<Failure> for UnavailableReason {
 }
 
 /// Returns the server's or the system's message, without the client's additions.
-pub(super) fn message(error: &RedisError) -> String {
+pub(crate) fn message(error: &RedisError) -> String {
     if error.kind() == ErrorKind::Parse {
         let what = error.detail().unwrap_or("bytes that are no reply");
         return format!("the server does not use Redis's protocol: it sent {what}");

@@ -10,7 +10,7 @@ use super::{
     echo::{Command, is_named},
     exchange::Exchange,
     failure::Failure,
-    handle::Handle,
+    managed::ManagedConnection,
 };
 use crate::error::UnavailableReason;
 
@@ -18,13 +18,13 @@ use crate::error::UnavailableReason;
 const LATE: Duration = Duration::from_secs(1);
 
 /// The reply to a command under way.
-pub(super) enum PendingReply {
+pub(crate) enum PendingReply {
     /// A command over a connection that the limiter manages. Dropped before it is written, it is not sent.
     Managed {
-        to: Arc<Connection>,
+        to: Arc<ManagedConnection>,
         exchange: Arc<Exchange>,
         /// The connection of the command, which lasts as long as its callers.
-        handle: Option<Arc<Handle>>,
+        connection: Option<Arc<Connection>>,
     },
     /// A command over the program's own connection, and the number by which the reply names it.
     External { reply: RedisFuture<'static, Value>, echo: Option<u64> },
@@ -32,13 +32,13 @@ pub(super) enum PendingReply {
 
 impl PendingReply {
     /// With `asking`, the command is for a slot that its node imports.
-    pub(super) fn managed(to: &Arc<Connection>, command: Command, asking: bool) -> Self {
+    pub(crate) fn managed(to: &Arc<ManagedConnection>, command: Command, asking: bool) -> Self {
         let exchange = Exchange::new(command, asking);
-        Self::Managed { to: Arc::clone(to), exchange, handle: None }
+        Self::Managed { to: Arc::clone(to), exchange, connection: None }
     }
 
     /// Returns `true` if the command was sent, or may have been.
-    pub(super) fn is_sent(&self) -> bool {
+    pub(crate) fn is_sent(&self) -> bool {
         match self {
             Self::Managed { exchange, .. } => exchange.is_sent(),
             Self::External { .. } => true,
@@ -47,12 +47,12 @@ impl PendingReply {
 
     /// Returns `true` if another connection has taken the place of the command's own, or could not.
     fn is_replaced(&self) -> bool {
-        matches!(self, Self::Managed { to, handle: Some(handle), .. } if to.has_replaced(handle))
+        matches!(self, Self::Managed { to, connection: Some(connection), .. } if to.has_replaced(connection))
     }
 
     /// Waits for the late reply to a sent command, at most until then. It is lost once another connection has
     /// been tried for a while in vain.
-    pub(super) async fn wait_on(&mut self, until: Instant) -> Result<Value, Failure> {
+    pub(crate) async fn wait_on(&mut self, until: Instant) -> Result<Value, Failure> {
         loop {
             let is_replaced = self.is_replaced();
             let answer = self.wait((Instant::now() + LATE).min(until)).await;
@@ -64,13 +64,13 @@ impl PendingReply {
     }
 
     /// Waits for the reply until the deadline. A wait that is cancelled can be resumed.
-    pub(super) async fn wait(&mut self, deadline: Instant) -> Result<Value, Failure> {
+    pub(crate) async fn wait(&mut self, deadline: Instant) -> Result<Value, Failure> {
         match self {
-            Self::Managed { to, exchange, handle } => {
-                let reply = timeout_at(deadline, reply(to, exchange, handle)).await;
+            Self::Managed { to, exchange, connection } => {
+                let reply = timeout_at(deadline, reply(to, exchange, connection)).await;
                 reply.unwrap_or_else(|_| {
-                    if let Some(handle) = handle {
-                        handle.on_timeout();
+                    if let Some(connection) = connection {
+                        connection.on_timeout();
                     }
                     Err(UnavailableReason::DeadlineExceeded.into())
                 })
@@ -100,36 +100,36 @@ impl Drop for PendingReply {
 
 /// Sends the command of an exchange, unless that has been done, and waits for its reply.
 async fn reply(
-    to: &Connection,
+    to: &ManagedConnection,
     exchange: &Arc<Exchange>,
-    used: &mut Option<Arc<Handle>>,
+    used: &mut Option<Arc<Connection>>,
 ) -> Result<Value, Failure> {
     loop {
-        let handle = if let Some(handle) = used {
-            handle
+        let connection = if let Some(connection) = used {
+            connection
         } else {
-            let handle = used.insert(to.get().await?);
-            handle.send(exchange);
-            handle
+            let connection = used.insert(to.get().await?);
+            connection.send(exchange);
+            connection
         };
         let error = match exchange.reply().await {
             Some(Ok(reply)) => {
-                handle.on_reply();
+                connection.on_reply();
                 return Ok(reply);
             }
             Some(Err(error)) => error,
             // The connection had ended before, and the command goes over the next one.
             None => {
-                handle.avoid();
+                connection.avoid();
                 *used = None;
                 continue;
             }
         };
         let failure = Failure::logged(&error);
         if failure.needs_reconnect() || error.is_unrecoverable_error() {
-            handle.retire();
+            connection.retire();
         } else {
-            handle.on_reply();
+            connection.on_reply();
         }
         return Err(failure);
     }

@@ -77,7 +77,7 @@ impl Credentials {
 
     /// Returns the time of the next login: before the end by a quarter of the time until then, more or
     /// less, so that connections do not log in together.
-    pub(super) fn renewal(&self) -> Option<Instant> {
+    pub(crate) fn renewal(&self) -> Option<Instant> {
         let now = Instant::now();
         let left = self.end?.saturating_duration_since(now);
         Some(now + left.mul_f64(0.7 + fastrand::f64() / 10.0).max(MIN_RENEWAL))
@@ -149,7 +149,7 @@ impl CredentialsProvider {
     }
 
     /// Returns credentials that the provider gives now.
-    pub(super) async fn renewed(&self) -> RedisResult<Credentials> {
+    pub(crate) async fn renewed(&self) -> RedisResult<Credentials> {
         self.ask().await.map_err(|why| failed(&why))
     }
 
@@ -256,7 +256,8 @@ mod tests {
 
     impl Subscriber for Foreign {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            metadata.is_event() && metadata.target() == "ratelimit_runtime::redis::credentials"
+            metadata.is_event()
+                && metadata.target() == "ratelimit_runtime::redis::transport::credentials"
         }
         fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
             span::Id::from_u64(1)

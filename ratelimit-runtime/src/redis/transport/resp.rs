@@ -1,13 +1,11 @@
 //! Replies on the wire.
-//!
-//! A part of our own [transport](super::connection#transport), which has the reason.
 
 use redis::{RedisError, RedisResult, Value, parse_redis_value};
 
 use super::failure::unexpected;
 
 /// Takes replies from bytes as they arrive.
-pub(super) struct ReplyReader {
+pub(crate) struct ReplyReader {
     /// The longest reply, in bytes.
     max_reply: usize,
     /// The end of the scanned part of the first reply.
@@ -21,9 +19,9 @@ pub(super) struct ReplyReader {
 }
 
 /// A reply, and the number of its bytes.
-pub(super) struct Frame {
-    pub(super) reply: RedisResult<Value>,
-    pub(super) length: usize,
+pub(crate) struct Frame {
+    pub(crate) reply: RedisResult<Value>,
+    pub(crate) length: usize,
     /// `true` if the server sent it without a command.
     pub(super) is_push: bool,
 }
@@ -37,7 +35,7 @@ const MAX_NUMBERS: u8 = 9;
 
 impl ReplyReader {
     /// Returns a reader of replies of this many bytes at most.
-    pub(super) fn new(max_reply: usize) -> Self {
+    pub(crate) fn new(max_reply: usize) -> Self {
         Self { max_reply, at: 0, searched: 0, missing: 1, values: 1 }
     }
 
@@ -47,7 +45,7 @@ impl ReplyReader {
     /// # Errors
     ///
     /// When the bytes are no replies, or the first one is too long, also if only its beginning is there.
-    pub(super) fn next(&mut self, bytes: &[u8]) -> RedisResult<Option<Frame>> {
+    pub(crate) fn next(&mut self, bytes: &[u8]) -> RedisResult<Option<Frame>> {
         if self.at == 0
             && let Some((numbers, length)) = numbers(bytes)
         {

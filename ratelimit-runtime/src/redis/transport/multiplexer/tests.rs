@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::redis::{echo::Command, exchange::Reply as Outcome};
+use crate::redis::transport::{echo::Command, exchange::Reply as Outcome};
 
 /// The longest reply of the tests.
 const MAX_REPLY: usize = 8 * INPUT;

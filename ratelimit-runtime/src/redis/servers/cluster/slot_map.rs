@@ -12,11 +12,11 @@ use super::slot::{Range, SLOTS, ranges};
 use crate::{
     error::UnavailableReason,
     redis::{
-        breaker::Breaker,
-        connector::Connector,
-        failure::Address,
-        node::{Lane, Node},
-        target::{Target, beside},
+        servers::{
+            breaker::Breaker,
+            node::{Lane, Node},
+        },
+        transport::{Address, Connector, Target, beside},
     },
 };
 

@@ -8,10 +8,8 @@ use std::{
 use redis::{Cmd, RedisFuture, Value, aio::ConnectionLike};
 use tokio::sync::Semaphore;
 
-use super::{
-    breaker::Breaker, connection::Connection, connector::Connector, echo::Command,
-    pending::PendingReply,
-};
+use super::breaker::Breaker;
+use crate::redis::transport::{Command, Connector, ManagedConnection, PendingReply};
 
 /// Commands whose replies are awaited at one time although their callers have gone.
 const MAX_ABANDONED: usize = 16;
@@ -22,9 +20,9 @@ const MAX_SIDE_REPLY: usize = 4 << 20;
 /// The longest wait for the side connection when it is first used.
 const SIDE_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(super) struct Node {
+pub(crate) struct Node {
     transport: Transport,
-    pub(super) breaker: Arc<Breaker>,
+    pub(crate) breaker: Arc<Breaker>,
     /// The semaphore of commands whose callers have gone.
     pub(super) abandoned: Arc<Semaphore>,
 }
@@ -32,9 +30,9 @@ pub(super) struct Node {
 enum Transport {
     /// Connections that the limiter manages.
     Managed {
-        main: Arc<Connection>,
+        main: Arc<ManagedConnection>,
         /// The connection for long replies, made for the first of them.
-        side: OnceLock<Arc<Connection>>,
+        side: OnceLock<Arc<ManagedConnection>>,
         to_side: Connector,
     },
     /// The program's own connection.
@@ -43,7 +41,7 @@ enum Transport {
 
 /// The connection for a command. A connection of the program's own serves both lanes.
 #[derive(Clone, Copy)]
-pub(super) enum Lane {
+pub(crate) enum Lane {
     /// The connection of decisions.
     Main,
     /// The connection of long replies, so that no decision waits behind one.
@@ -52,15 +50,15 @@ pub(super) enum Lane {
 
 impl Node {
     /// Connects in the background.
-    pub(super) fn managed(connector: Connector, name: String) -> Self {
+    pub(crate) fn managed(connector: Connector, name: String) -> Self {
         let to_side = connector.with_max_reply(MAX_SIDE_REPLY);
-        let (main, side) = (Connection::new(connector), OnceLock::new());
+        let (main, side) = (ManagedConnection::new(connector), OnceLock::new());
         let transport = Transport::Managed { main, side, to_side };
         Self::new(transport, name)
     }
 
     /// Uses a connection of the program's own.
-    pub(super) fn from_connection<C>(connection: C) -> Self
+    pub(crate) fn from_connection<C>(connection: C) -> Self
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
@@ -78,12 +76,12 @@ impl Node {
     }
 
     /// Returns the name for operators.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.breaker.server
     }
 
     /// Returns the connection of decisions, unless it is the program's own.
-    fn main(&self) -> Option<&Arc<Connection>> {
+    fn main(&self) -> Option<&Arc<ManagedConnection>> {
         match &self.transport {
             Transport::Managed { main, .. } => Some(main),
             Transport::External(_) => None,
@@ -92,39 +90,39 @@ impl Node {
 
     /// Returns the number of the connection of decisions: each reconnect has another one. A connection of
     /// the program's own has none.
-    pub(super) fn connection_number(&self) -> Option<u64> {
+    pub(crate) fn connection_number(&self) -> Option<u64> {
         self.main()?.number()
     }
 
     /// Waits for the end of the first attempt to connect. The error is its cause.
-    pub(super) async fn connected(&self) -> Result<(), String> {
+    pub(crate) async fn connected(&self) -> Result<(), String> {
         let Some(main) = self.main() else { return Ok(()) };
         main.connected().await.map(drop).map_err(|failure| failure.cause.to_string())
     }
 
     /// Returns `true` if the last attempt to connect failed.
-    pub(super) fn is_down(&self) -> bool {
+    pub(crate) fn is_down(&self) -> bool {
         self.main().is_some_and(|main| main.is_down())
     }
 
     /// Makes the side connection and waits for it, if it is the first time and the breaker is closed.
-    pub(super) async fn open_side(&self) {
+    pub(crate) async fn open_side(&self) {
         if let Transport::Managed { side, to_side, .. } = &self.transport
             && side.get().is_none()
             && self.breaker.failure().is_none()
         {
-            let side = side.get_or_init(|| Connection::new(to_side.clone()));
+            let side = side.get_or_init(|| ManagedConnection::new(to_side.clone()));
             let _ = tokio::time::timeout(SIDE_CONNECT_TIMEOUT, side.connected()).await;
         }
     }
 
     /// Starts a command, past the breaker. With `asking`, it is for a slot that this node imports.
-    pub(super) fn start(&self, command: Command, asking: bool, lane: Lane) -> PendingReply {
+    pub(crate) fn start(&self, command: Command, asking: bool, lane: Lane) -> PendingReply {
         match &self.transport {
             Transport::Managed { main, side, to_side } => {
                 let connection = match lane {
                     Lane::Main => main,
-                    Lane::Side => side.get_or_init(|| Connection::new(to_side.clone())),
+                    Lane::Side => side.get_or_init(|| ManagedConnection::new(to_side.clone())),
                 };
                 PendingReply::managed(connection, command, asking)
             }

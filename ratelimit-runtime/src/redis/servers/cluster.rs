@@ -4,7 +4,7 @@
 //! `ASKING` apart from the command. Its calls wait while it searches for other nodes. A limiter
 //! must not count twice, and waits for the key's node only.
 
-pub(super) mod slot;
+pub(crate) mod slot;
 mod slot_map;
 
 use std::{sync::Arc, time::Duration};
@@ -15,20 +15,20 @@ use self::{
     slot::slot,
     slot_map::{SlotMap, host},
 };
-use super::{
+use super::{breaker::Breaker, node::Node};
+use crate::{
     background,
-    backoff::Backoff,
-    breaker::Breaker,
-    failure::{Address, Failure},
-    node::Node,
-    target::Target,
+    error::UnavailableReason,
+    redis::{
+        backoff::Backoff,
+        transport::{Address, Failure, Target},
+    },
 };
-use crate::error::UnavailableReason;
 
 /// The pauses between refreshes of the slot map; they grow while a node is down, or a refresh fails.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     map: Arc<SlotMap>,
     /// Refreshes the map until this is dropped.
     _task: JoinSet<()>,
@@ -44,14 +44,14 @@ impl Cluster {
     }
 
     /// Waits for the first slot map. The error is the cause at the last node.
-    pub(super) async fn connected(&self) -> Result<(), String> {
+    pub(crate) async fn connected(&self) -> Result<(), String> {
         let mut refreshed = self.map.refreshed.subscribe();
         let first = refreshed.wait_for(Option::is_some).await;
         first.ok().and_then(|it| it.clone()).unwrap_or(Ok(()))
     }
 
     /// Returns the addresses in the URL, for messages.
-    pub(super) fn addresses(&self) -> String {
+    pub(crate) fn addresses(&self) -> String {
         self.map.target.addresses()
     }
 
@@ -64,7 +64,7 @@ impl Cluster {
     }
 
     /// Returns the key's node, if its slot is assigned.
-    pub(super) fn node(&self, key: &[u8]) -> Option<Arc<Node>> {
+    pub(crate) fn node(&self, key: &[u8]) -> Option<Arc<Node>> {
         self.map.node(slot(key))
     }
 

@@ -36,7 +36,7 @@ impl Tls {
     }
 
     /// Refuses a transport that does not match the settings.
-    pub(super) fn check(&self, transport: &str) -> Result<(), Fault> {
+    pub(crate) fn check(&self, transport: &str) -> Result<(), Fault> {
         let is_encrypted = Self::is_encrypted(transport);
         if is_encrypted && cfg!(not(feature = "tls")) {
             let why = "this program is built without the feature `tls` of `ratelimit-runtime`";

@@ -2,8 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{background::Home, credentials::CredentialsProvider, tls::Tls};
-use crate::error::Fault;
+use super::{credentials::CredentialsProvider, tls::Tls};
+use crate::{background::Home, error::Fault};
 
 /// The settings of connections, beside those in the URL.
 #[derive(Clone, Default)]
@@ -37,7 +37,7 @@ impl ConnectOptions {
     }
 
     /// Returns these settings for connections of a limiter that the current runtime makes.
-    pub(super) fn at_home(&self) -> Self {
+    pub(crate) fn at_home(&self) -> Self {
         Self { home: Home::current(), ..self.clone() }
     }
 
@@ -47,7 +47,7 @@ impl ConnectOptions {
     }
 
     /// Refuses settings that do not fit each other, or a URL of this transport.
-    pub(super) fn check(&self, transport: &str) -> Result<(), Fault> {
+    pub(crate) fn check(&self, transport: &str) -> Result<(), Fault> {
         self.tls.check(transport)?;
         if !self.client_name().bytes().all(|byte| byte.is_ascii_graphic()) {
             let why = "the client name may only have letters, digits and punctuation of ASCII; \

@@ -6,34 +6,34 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::{
-    background,
     breaker::BreakerGuard,
-    echo::Command,
-    failure::Failure,
     node::{Lane, Node},
-    pending::PendingReply,
 };
-use crate::error::UnavailableReason;
+use crate::{
+    background,
+    error::UnavailableReason,
+    redis::transport::{Command, Failure, PendingReply},
+};
 
 /// How a command is sent.
 #[derive(Clone, Copy)]
-pub(super) struct SendOptions {
+pub(crate) struct SendOptions {
     /// `true` if a second execution changes nothing.
-    pub(super) is_idempotent: bool,
+    pub(crate) is_idempotent: bool,
     /// `true` if a reply of any kind proves that the server answers, and not that it decides calls.
-    pub(super) is_read: bool,
-    pub(super) lane: Lane,
+    pub(crate) is_read: bool,
+    pub(crate) lane: Lane,
     /// The time until which a sent command is awaited beyond its deadline. Sent again, it could count twice.
-    pub(super) patience: Option<Instant>,
+    pub(crate) patience: Option<Instant>,
 }
 
 /// The options of a short idempotent command.
-pub(super) const IDEMPOTENT: SendOptions =
+pub(crate) const IDEMPOTENT: SendOptions =
     SendOptions { is_idempotent: true, is_read: false, lane: Lane::Main, patience: None };
 
 /// A failure that is not recorded yet: its record depends on what follows.
 pub(super) struct Unrecorded {
-    pub(super) failure: Failure,
+    pub(crate) failure: Failure,
     /// None if the breaker knows that the reply is late.
     guard: Option<BreakerGuard>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Unrecorded {
 /// # Errors
 ///
 /// The reason of the last failure while the server's breaker is open. Then `command` is not called.
-pub(super) async fn send(
+pub(crate) async fn send(
     node: &Node,
     command: impl FnOnce() -> Command,
     asking: bool,
@@ -111,7 +111,7 @@ impl Unrecorded {
     /// Records the failure of a command after which the call continues, or whose caller has gone. A
     /// redirect is a reply of a healthy server, and so is one while a slot moves. An unknown script counts for nothing: the server may refuse
     /// its text.
-    pub(super) fn record(self) {
+    pub(crate) fn record(self) {
         match self.failure {
             Failure::UnknownScript => drop(self.guard),
             Failure::Moved(_) | Failure::Ask(_) | Failure::TryAgain => {

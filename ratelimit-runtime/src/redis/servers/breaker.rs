@@ -12,9 +12,9 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::backoff::Backoff;
 use crate::{
     error::{ServerStatus, UnavailableReason},
+    redis::backoff::Backoff,
     sync::{
         Mutex,
         atomic::{AtomicU32, Ordering},
@@ -36,9 +36,9 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 /// [`FAILURE_THRESHOLD`]. While it is open, commands fail at once, except for one probe at a time.
 ///
 /// Each server of a cluster has its own: a failure of one does not affect calls to the others.
-pub(super) struct Breaker {
+pub(crate) struct Breaker {
     /// The name of the server in logs and metrics.
-    pub(super) server: String,
+    pub(crate) server: String,
     /// Consecutive failures. Written under the lock of `state`, and read without it, so that calls
     /// take no lock while the server is well.
     failures: AtomicU32,
@@ -105,7 +105,7 @@ impl Breaker {
     }
 
     /// Returns the reason of the last failure while the breaker is open.
-    pub(super) fn failure(&self) -> Option<UnavailableReason> {
+    pub(crate) fn failure(&self) -> Option<UnavailableReason> {
         self.state.lock().open().map(|open| open.reason)
     }
 
@@ -136,7 +136,7 @@ impl Breaker {
     }
 
     /// Closes the breaker: the server answers.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         self.failures.store(0, Ordering::Relaxed);
         let Some(open) = state.open() else { return };
@@ -181,7 +181,7 @@ impl BreakerGuard {
     }
 
     /// Records a failure.
-    pub(super) fn failed(self, reason: UnavailableReason) {
+    pub(crate) fn failed(self, reason: UnavailableReason) {
         if self.is_read && !reason.is_silence() {
             return self.succeeded();
         }
