@@ -73,7 +73,8 @@ pub struct Decision {
     kind: OutcomeKind,
     receipt: Option<Receipt>,
     permit: Option<Arc<dyn Permit>>,
-    end: CallEnd,
+    /// None for most calls, so that a decision stays small.
+    end: Option<Box<CallEnd>>,
 }
 
 /// Does not show the caller: identities do not belong in logs.
@@ -117,7 +118,7 @@ impl Decision {
             kind: outcome.kind,
             receipt,
             permit: None,
-            end: CallEnd::default(),
+            end: None,
         }
     }
 
@@ -142,13 +143,14 @@ impl Decision {
     /// Sets the time waited and the charge of a candidate.
     #[inline]
     pub(crate) fn ended(self, end: CallEnd) -> Self {
-        Self { end, ..self }
+        let is_plain = end.waited.is_zero() && end.candidate.is_none();
+        Self { end: (!is_plain).then(|| Box::new(end)), ..self }
     }
 
     /// Returns the copy of observers, which holds no permit and settles no candidate.
     pub(crate) fn observed(&self) -> Self {
-        let end = CallEnd { waited: self.end.waited, candidate: None };
-        Self { permit: None, end, ..self.clone() }
+        let end = CallEnd { waited: self.waited(), candidate: None };
+        Self { permit: None, end: None, ..self.clone() }.ended(end)
     }
 
     /// Returns the permit that the call holds.
@@ -166,7 +168,7 @@ impl Decision {
 
     /// Settles the charge of the candidate.
     pub(crate) fn settle_candidate(&self, to: u32) {
-        if let Some(candidate) = &self.end.candidate {
+        if let Some(candidate) = self.end.as_ref().and_then(|end| end.candidate.as_ref()) {
             candidate.settle(to);
         }
     }
@@ -271,7 +273,7 @@ impl Decision {
     /// [`Check::max_wait`](crate::Check::max_wait).
     #[must_use]
     pub fn waited(&self) -> Duration {
-        self.end.waited
+        self.end.as_ref().map_or(Duration::ZERO, |end| end.waited)
     }
 
     /// Returns the part of the limiter that admitted the call.

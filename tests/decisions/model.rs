@@ -1,6 +1,6 @@
 //! Both stores decide as the specification does, call by call.
 //!
-//! Schedules are random. `MODEL_SEED` repeats one. `MODEL_OPS` is the number of checked calls for each
+//! Schedules are random: `MODEL_SEED` chooses one, or another each time if it is `random`. `MODEL_OPS` is the number of checked calls for each
 //! algorithm: 10 000 by default, 10 000 000 for a long run.
 
 mod calendar;

@@ -109,7 +109,9 @@ impl Call<'_> {
     fn end_deferred(self, Deferred { recorder, refusal }: Deferred) -> Answer {
         let effective = self.effective();
         match refusal {
-            Ok(outcome) => self.finish(&effective, recorder, &Ok(outcome), None, CallEnd::default()),
+            Ok(outcome) => {
+                self.finish(&effective, recorder, &Ok(outcome), None, CallEnd::default())
+            }
             Err(error) => self.reject(&effective, recorder, error, CallEnd::default()),
         }
     }
