@@ -318,7 +318,7 @@ impl Schedule {
         // In memory the single units of a log have no ids: recorded refusals may have pushed out the one that is
         // settled upward.
         let is_log = self.policies[0].algorithm() == Algorithm::SlidingWindow;
-        let is_penal = self.policies.iter().any(|policy| policy.counts_rejected());
+        let is_penal = self.policies.iter().any(Policy::counts_rejected);
         let most = if self.by == By::Number && is_log && is_penal { cost } else { u32::MAX };
         let to = match self.rng.u32(..10) {
             0..3 => 0,
