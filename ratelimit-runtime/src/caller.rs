@@ -88,9 +88,8 @@ pub fn current() -> Option<Caller> {
 /// Returns `true` if this caller of a key is one client: the ambient caller is in it, or there is none and the call has
 /// a caller.
 pub(crate) fn is_of_current(counted: &Caller) -> bool {
-    let shared = Caller::shared();
-    let has_client = |client: &Caller| (*client != shared).then(|| counted.has(client));
-    CURRENT.try_with(has_client).ok().flatten().unwrap_or_else(|| *counted != shared)
+    let has_client = |client: &Caller| (!client.is_shared()).then(|| counted.has(client));
+    CURRENT.try_with(has_client).ok().flatten().unwrap_or_else(|| !counted.is_shared())
 }
 
 #[cfg(test)]

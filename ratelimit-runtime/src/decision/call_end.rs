@@ -39,3 +39,25 @@ impl CandidateCharge {
         }
     }
 }
+
+impl Decision {
+    /// Sets the time waited and the charge of a candidate.
+    #[inline]
+    pub(crate) fn ended(self, end: CallEnd) -> Self {
+        let is_plain = end.waited.is_zero() && end.candidate.is_none();
+        Self { end: (!is_plain).then(|| Box::new(end)), ..self }
+    }
+
+    /// Returns the copy of observers, which holds no permit and settles no candidate.
+    pub(crate) fn observed(&self) -> Self {
+        let end = CallEnd { waited: self.waited(), candidate: None };
+        Self { permit: None, end: None, ..self.clone() }.ended(end)
+    }
+
+    /// Settles the charge of the candidate.
+    pub(crate) fn settle_candidate(&self, to: u32) {
+        if let Some(candidate) = self.end.as_ref().and_then(|end| end.candidate.as_ref()) {
+            candidate.settle(to);
+        }
+    }
+}

@@ -31,6 +31,9 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// The parts of the shared caller.
+    const SHARED: &[u8] = b"/%shared";
+
     /// Adds a further part.
     pub fn and(mut self, part: impl fmt::Display) -> Self {
         self.push(&part);
@@ -114,7 +117,13 @@ impl Caller {
     /// Returns the caller under which all calls without a caller are counted, for look-ups by
     /// operators.
     pub fn shared() -> Self {
-        Self::from_parts(b"/%shared")
+        Self::from_parts(Self::SHARED)
+    }
+
+    /// Returns `true` for the [shared](Self::shared) caller.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        *self.parts == *Self::SHARED
     }
 
     /// Adds a part: the escaped text of `value`, or its digest if that is too long.

@@ -10,7 +10,7 @@ use super::{
     call::Call,
     check::Check,
     owned_call::{CallKind, OwnedCall},
-    start::{CallPath, PendingAnswer, Started},
+    start::{PendingAnswer, Started},
 };
 use crate::{
     decision::{Answer, Decision},
@@ -175,8 +175,9 @@ impl<T: AsCall> AllCalls<'_, T> {
     /// Asks the calls until one has to be awaited.
     fn start(&mut self) -> AskedCalls {
         // Memory remembers no refusals.
-        let is_asked_once =
-            |call: Call<'_>| call.limiter.is_in_memory() && call.path() != CallPath::General;
+        let is_asked_once = |call: Call<'_>| {
+            call.limiter.is_in_memory() && call.takes_one_unit() || call.takes_units_in_memory()
+        };
         if self.open().all(|(_, call)| is_asked_once(call)) {
             return self.ask(&mut (0..self.0.len()));
         }

@@ -307,7 +307,7 @@ impl<'a> Call<'a> {
     /// Tells a refused client of a shared limit a wait after those of the others. Only layers answer clients.
     fn tell_turn(self, error: &mut Exceeded) {
         if error.is_shared() && observe::is_observed() {
-            let client = caller::current().filter(|it| *it != Caller::shared());
+            let client = caller::current().filter(|it| !it.is_shared());
             let limit = (error.policy(), self.caller);
             let wait = self.limiter.inner.spread.turn(limit, client, error, self.options.cost);
             error.tell(wait);

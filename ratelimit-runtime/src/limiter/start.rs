@@ -1,7 +1,7 @@
 //! The start of a call, the one entry of the pipeline.
 //!
-//! [`Call::path`] chooses the way of a call. Most are plain, and decided by [`Call::take_units`]. [`Call::start_any`]
-//! starts all others, and plain ones that are left undecided.
+//! Most calls are [plain](Call::is_plain), and decided by [`Call::take_units`]. In memory it also decides calls that have a
+//! cost or take a permit. [`Call::start_any`] starts all others, and plain ones that are left undecided.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -19,17 +19,6 @@ use crate::{
     telemetry::{self, LimitCounters, Recorder, Verdict},
     time::Micros,
 };
-
-/// The way of a call to its decision.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum CallPath {
-    /// A plain call takes one unit and no permit: memory, a lease or the deny cache may decide it.
-    OneUnit,
-    /// A plain call has a cost or takes a permit, and memory may decide it.
-    Units,
-    /// Any other call.
-    General,
-}
 
 /// The future that brings an answer, on the heap: in place it would add some kilobytes to every future that
 /// contains it.
@@ -55,7 +44,6 @@ impl Call<'_> {
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     pub(crate) fn start<A: Admission>(self) -> Started<Answer<A>> {
-        // Asked before the other ways: a function that returns the way costs each plain call 19 instructions.
         if !A::DEFERS && self.takes_one_unit() {
             return self.take_units::<A, true>();
         }
@@ -71,33 +59,28 @@ impl Call<'_> {
         }
         // The next free permit is that of a call that waits for one.
         let is_first = !takes_permit || self.limiter.inner.queues.is_empty();
-        if !A::DEFERS && is_first && self.path_of_others() == CallPath::Units {
+        if !A::DEFERS && is_first && self.options.cost > 0 && self.takes_units_in_memory() {
             self.take_units::<A, false>()
         } else {
             self.start_any(false)
         }
     }
 
-    /// Chooses the way of the call.
-    pub(super) fn path(self) -> CallPath {
-        if self.takes_one_unit() { CallPath::OneUnit } else { self.path_of_others() }
-    }
-
+    /// Returns `true` for a plain call of one unit, which memory, a lease or the deny cache may decide.
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
-    fn takes_one_unit(self) -> bool {
+    pub(super) fn takes_one_unit(self) -> bool {
         self.options.cost == 1 && self.policy.is_one_tier() && self.is_plain()
     }
 
-    /// A refusal of several units in the deny cache has more numbers than a plain one, so memory alone takes them.
+    /// Returns `true` for a plain call with a cost or a permit, if memory may decide it. A refusal of several units in the
+    /// deny cache has more numbers than a plain one.
     #[inline]
-    fn path_of_others(self) -> CallPath {
-        let is_taken_in_memory = self.options.cost > 0
-            && self.limiter.is_in_memory()
+    pub(super) fn takes_units_in_memory(self) -> bool {
+        self.limiter.is_in_memory()
             && self.policy.is_surely_valid(self.options.cost)
             && !self.policy.is_calendar()
-            && self.is_plain();
-        if is_taken_in_memory { CallPath::Units } else { CallPath::General }
+            && self.is_plain()
     }
 
     /// Returns `true` for most calls: units are taken at once, no override changes the policy, and no subscriber sees the

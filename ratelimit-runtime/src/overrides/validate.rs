@@ -54,7 +54,7 @@ pub(super) fn against(
             "`enforce` is an enforcement; give it or `enforcement`"
         }
         _ if is_of_limit && limit == ALL_LIMITS && !what.is_for_all_limits() => {
-            "all limits together take only `on`, `dry_run` or `off`, or `enforce`, and `scale` and `on_store_error`"
+            "all limits together take only `on`, `dry_run`, `off`, `enforce`, `scale` and `on_store_error`"
         }
         _ if is_of_limit && what.deny => "`deny` is for single callers",
         _ if what.deny && !(Override { deny: false, ..what.clone() }).is_empty() => {

@@ -1,5 +1,7 @@
 //! The answer to calls that Redis cannot decide, and a policy's share while this process decides alone.
 
+use std::{fmt, str::FromStr};
+
 use super::Policy;
 
 /// The answer to a call that Redis cannot decide in time, or for which memory is full.
@@ -75,6 +77,35 @@ impl OnStoreError {
     pub const fn local<const PERCENT: u8>() -> Self {
         const { assert!(PERCENT >= 1 && PERCENT <= 100, "a share is 1 to 100 percent") }
         Self::LocalShare(LocalShare(PERCENT))
+    }
+}
+
+/// As the attribute and overrides write it: `local`, `local(20)`, `deny` or `allow`.
+impl fmt::Display for OnStoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("local"),
+            Self::LocalShare(share) => write!(f, "local({})", share.percent()),
+            Self::Deny => f.write_str("deny"),
+            Self::Allow => f.write_str("allow"),
+        }
+    }
+}
+
+/// Reads what [`Display`](fmt::Display) writes.
+impl FromStr for OnStoreError {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let share = || {
+            let percent = text.strip_prefix("local(")?.strip_suffix(')')?.parse().ok()?;
+            LocalShare::new(percent).map(Self::LocalShare)
+        };
+        let known = [Self::Local, Self::Deny, Self::Allow].into_iter();
+        let word = known.zip(["local", "deny", "allow"]).find(|(_, word)| *word == text);
+        word.map(|(answer, _)| answer).or_else(share).ok_or(
+            "`local`, `deny`, `allow`, or `local` with a share of 1 to 100 percent such as `local(20)`",
+        )
     }
 }
 

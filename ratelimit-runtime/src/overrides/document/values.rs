@@ -14,7 +14,7 @@ use toml::value::Datetime;
 use crate::{
     key::Caller,
     overrides::{entry::thousandths, until},
-    policy::{LocalShare, OnStoreError},
+    policy::OnStoreError,
 };
 
 /// A whole number; the errors of others name no type of Rust.
@@ -201,35 +201,14 @@ impl Serialize for ShareText {
 impl<'de> Deserialize<'de> for AnswerText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let share = || {
-            let percent = text.strip_prefix("local(")?.strip_suffix(')')?.parse().ok()?;
-            LocalShare::new(percent).map(OnStoreError::LocalShare)
-        };
-        let answer = match &*text {
-            "local" => Some(OnStoreError::Local),
-            "deny" => Some(OnStoreError::Deny),
-            "allow" => Some(OnStoreError::Allow),
-            _ => share(),
-        };
-        let why = || {
-            format!(
-                "`on_store_error` must be `local`, `deny`, `allow`, or `local` with a share of 1 to 100 \
-                 percent such as `local(20)`, not `{text}`"
-            )
-        };
-        answer.map(Self).ok_or_else(|| de::Error::custom(why()))
+        text.parse().map(Self).map_err(|words| {
+            de::Error::custom(format_args!("`on_store_error` must be {words}, not `{text}`"))
+        })
     }
 }
 
 impl Serialize for AnswerText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            OnStoreError::Local => serializer.serialize_str("local"),
-            OnStoreError::Deny => serializer.serialize_str("deny"),
-            OnStoreError::Allow => serializer.serialize_str("allow"),
-            OnStoreError::LocalShare(share) => {
-                serializer.collect_str(&format_args!("local({})", share.percent()))
-            }
-        }
+        serializer.collect_str(&self.0)
     }
 }

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use ratelimit_core::period;
 
 use super::LimitText;
+use crate::policy::OnStoreError;
 
 /// Compares the tiers: the stricter list is the greater one. A list is as strict as another if each tier of the
 /// other follows from one of its own.
@@ -49,16 +50,12 @@ pub(super) fn of_property(
                 Some(share) => Some(share.strip_suffix('%')?.parse().ok()?),
                 None => Some(0),
             },
-            "on_store_error" => match value? {
-                "allow" => Some(0),
-                "local" => Some(1),
-                "deny" => Some(101),
-                share => {
-                    let percent: u64 =
-                        share.strip_prefix("local(")?.strip_suffix(')')?.parse().ok()?;
-                    101_u64.checked_sub(percent)
-                }
-            },
+            "on_store_error" => Some(match value?.parse().ok()? {
+                OnStoreError::Allow => 0,
+                OnStoreError::Local => 1,
+                OnStoreError::LocalShare(share) => 101 - u64::from(share.percent()),
+                OnStoreError::Deny => 101,
+            }),
             "skip" if is_new => Some(value.is_none().into()),
             _ => None,
         }
