@@ -118,14 +118,31 @@ pub(crate) async fn find(browser: &Browser, selector: &str) -> Element {
     browser.page.find(Locator::Css(selector)).await.expect(selector)
 }
 
+/// Clicks where the element stands, until the click has reached it.
+///
+/// News may move the element, or draw it anew, between the two: the click then hits what stands
+/// there by that time. A click on an option is one on its list.
 pub(crate) async fn click(browser: &Browser, selector: &str) {
-    // Not where the bar covers it, and again if news has moved it there since.
-    let centre = "scrollIntoView({ block: 'center' })";
-    let centre = format!("document.querySelector({})?.{centre}", json!(selector));
+    // In the middle, where no bar covers it.
+    let prepare = format!(
+        "(() => {{
+            window.reached = false;
+            const reach = ({{ target }}) =>
+                window.reached = (target.tagName === 'SELECT' || target.closest({0}) !== null);
+            document.addEventListener('click', reach, {{ capture: true, once: true }});
+            document.querySelector({0})?.scrollIntoView({{ block: 'center' }});
+        }})()",
+        json!(selector)
+    );
     until(selector, async || {
-        browser.value(&centre).await;
+        browser.value(&prepare).await;
         let clicked = find(browser, selector).await.click().await;
-        (!is_covered(&clicked)).then(|| clicked.expect(selector))
+        if is_covered(&clicked) {
+            return None;
+        }
+        clicked.expect(selector);
+        // A page that the click has led to has no such variable.
+        (browser.value("window.reached").await != json!(false)).then_some(())
     })
     .await;
 }
