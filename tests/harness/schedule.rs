@@ -105,6 +105,8 @@ pub struct Schedule {
     policy: usize,
     /// The charges that are not settled yet. Most never are, as those of a process that has ended.
     charges: Vec<Option<Charge>>,
+    /// The positions of the charges whose calls have waited.
+    waited: Vec<usize>,
     undoes: bool,
     settles: bool,
     names: bool,
@@ -203,6 +205,7 @@ impl Schedule {
             rules: cases.iter().map(Case::rules).collect(),
             policy: 0,
             charges: Vec::new(),
+            waited: Vec::new(),
             undoes: false,
             settles: false,
             names: false,
@@ -349,6 +352,9 @@ impl Schedule {
             let (process, charge) = (self.rng.u32(..PROCESSES), self.charges.len());
             self.permits.retain(|it| it.id != permit);
             self.permits.push(LivePermit { caller, id: permit, charge, policy, process });
+        }
+        if answer.admitted && answer.more > 0 {
+            self.waited.push(self.charges.len());
         }
         self.charges.extend(charge.map(Some));
         let wanted = if answer.admitted { answer.remaining.saturating_add(1) } else { cost };

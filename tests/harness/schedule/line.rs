@@ -22,12 +22,11 @@ impl Schedule {
         Step::Pause(caller, length, turns.collect())
     }
 
-    /// Returns a step of a charge, mostly of one that lies ahead.
+    /// Returns a step of a charge whose call has waited, mostly of one that lies ahead. Others never ask for a turn.
     pub(super) fn step_of_line(&mut self) -> Step {
         let is_ahead = |it: &Charge| it.at() > self.now || self.now.is_multiple_of(16);
-        let recent = self.charges.len().saturating_sub(100);
-        let ahead = (recent..self.charges.len())
-            .filter(|index| self.charges[*index].as_ref().is_some_and(is_ahead));
+        let recent = self.waited.iter().rev().take(100).copied();
+        let ahead = recent.filter(|index| self.charges[*index].as_ref().is_some_and(is_ahead));
         let Some(index) = self.rng.choice(ahead.collect::<Vec<_>>()) else { return self.step() };
         let mut charge = self.charges[index].expect("a charge");
         if !self.model.knows(charge) {
