@@ -150,12 +150,8 @@ impl State {
     /// Makes calls of the units of a log, for a call that comes now and is decided for `at`.
     pub(super) fn become_calls(&mut self, rules: &Rules, now: u64, at: u64) {
         if let Self::Units(log) = self {
-            *self = Self::Calls(Calls::of_units(
-                std::mem::take(log),
-                own_periods(rules, log.by()),
-                now,
-                at,
-            ));
+            let own = own_periods(rules, log.by());
+            *self = Self::Calls(Calls::of_units(std::mem::take(log), own, now, at));
         }
     }
 
