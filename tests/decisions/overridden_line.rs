@@ -7,7 +7,7 @@ use std::{
 };
 
 use harness::{exceeded, on_each_store, until};
-use ratelimit_runtime::{Decision, Enforcement, Limiter, Override, Policy, RateLimitError};
+use ratelimit_runtime::{Decision, Enforcement, Limiter, Override, Plans, Policy, RateLimitError};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep, timeout},
@@ -129,6 +129,24 @@ async fn a_limit_that_has_no_room_at_the_first_turn_asks_the_line_anew_in_order(
         }
         assert_eq!(found, [first, first + 180, first + 360], "{policy:?}");
     }
+}
+
+/// The calls of all plans wait in one line.
+#[tokio::test(start_paused = true)]
+async fn a_stricter_plan_takes_no_turn_from_a_call_of_another_plan() {
+    let [small, large] = [2, 4].map(|units| Policy::sliding_window("line", MINUTE, units));
+    let plans = Plans::new("line", "small", small).plan("large", large);
+    let limiter = Limiter::in_memory();
+    limiter.check(plans.of("large"), "alice").cost(4).await.unwrap();
+    let calls = [("small", HOUR), ("large", MINUTE)].map(|(plan, patience)| {
+        let its = limiter.clone();
+        tokio::spawn(async move { its.check(plans.of(plan), "alice").max_wait(patience).await })
+    });
+    sleep(SECOND).await;
+    limiter.overrides().here().set("line@small", Override::new().period(3 * MINUTE)).unwrap();
+    let [small, large] = calls;
+    assert_eq!(large.await.unwrap().unwrap().waited(), MINUTE);
+    assert_eq!(small.await.unwrap().unwrap().waited(), 3 * MINUTE);
 }
 
 /// Lets a call arrive under a period twice as long, before the first of four that wait has asked for its turn

@@ -45,9 +45,12 @@ impl Claim {
     }
 
     /// Returns `true` if an override to this policy may forbid the turn. Counts that are carried to the
-    /// numbers of a higher limit are rounded, and must refuse nobody.
+    /// numbers of a higher limit are rounded, and must refuse nobody. Other plans have other overrides.
     pub(super) fn is_laxer_than(&self, now: &Policy) -> bool {
         let before = &self.policy;
+        if before.shown_name() != now.shown_name() {
+            return false;
+        }
         let is_kept = |(before, now): (&Tier, &Tier)| {
             before.period() >= now.period() && before.threshold() <= now.threshold()
         };
