@@ -359,7 +359,11 @@ impl Calls {
     fn end_line(&mut self, now: u64, turn: u64) {
         if self.line.0 == turn && turn > now {
             let newest = self.charges.last().map_or(0, |it| it.at).max(self.pause);
-            self.line = if newest > now { (newest, self.line.1) } else { (0, 0) };
+            if newest > now {
+                self.line.0 = newest;
+            } else {
+                self.forget_line();
+            }
         }
     }
 
