@@ -73,6 +73,8 @@ pub enum UnavailableReason {
     RefusesWrites,
     /// The user of the connection lacks a permission, or is not authenticated.
     NotPermitted,
+    /// The server runs no scripts, or none for the user of the connection, and limits are scripts.
+    NoScripts,
     /// Redis is a node of a cluster without the key's slot, but the URL names a single server.
     Redirected,
     /// The hash of overrides has more than 10 000 fields or 4 MB, and is not read. After 4 MB, it is
@@ -134,6 +136,10 @@ impl UnavailableReason {
                 "grant the URL's user the commands and the key pattern that the documentation lists \
                  (ACL LOG shows the missing one), or correct the password"
             }
+            Self::NoScripts => {
+                "grant the URL's user EVAL and EVALSHA, or use a server that has them: Redis, or Valkey with \
+                 its engine for Lua"
+            }
             Self::Redirected => "write redis+cluster:// in place of redis://",
             Self::OverridesTooLarge => {
                 "remove fields from the hash of overrides (HSCAN lists them); it needs one for each \
@@ -170,6 +176,7 @@ impl fmt::Display for UnavailableReason {
             Self::NotReady => "the store is not ready",
             Self::RefusesWrites => "the store refuses writes",
             Self::NotPermitted => "the store's user lacks a permission",
+            Self::NoScripts => "the store runs no scripts",
             Self::Redirected => "the store is a cluster, but the URL names a single server",
             Self::OverridesTooLarge => "the hash of overrides has more than 10000 fields or 4 MB",
             Self::UnexpectedReply => "the store sent what is no reply to the call",

@@ -188,6 +188,9 @@ impl BreakerGuard {
         let breaker = &self.breaker;
         let mut state = breaker.state.lock();
         let failures = breaker.failures.load(Ordering::Relaxed).saturating_add(1);
+        // No further attempt tells more.
+        let is_hopeless = reason == UnavailableReason::NoScripts;
+        let failures = if is_hopeless { failures.max(FAILURE_THRESHOLD) } else { failures };
         breaker.failures.store(failures, Ordering::Relaxed);
         if failures < FAILURE_THRESHOLD {
             return;

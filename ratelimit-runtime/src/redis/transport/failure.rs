@@ -46,6 +46,9 @@ impl Failure {
             address(error).map_or_else(|| UnavailableReason::StoreError.into(), to)
         };
         match error.code() {
+            Some("ERR" | "NOPERM") if lacks_scripts(&message(error)) => {
+                UnavailableReason::NoScripts.into()
+            }
             Some("NOSCRIPT") => Self::UnknownScript,
             Some("MOVED") => redirect(Self::Moved),
             Some("ASK") => redirect(Self::Ask),
@@ -103,6 +106,15 @@ fn reason(code: &str) -> Option<UnavailableReason> {
         "NOPERM" | "NOAUTH" | "WRONGPASS" => UnavailableReason::NotPermitted,
         _ => return None,
     })
+}
+
+/// Returns `true` for the error of a server without `EVAL`, of a user who may not run it, or of a Valkey that
+/// was started without its engine for Lua.
+fn lacks_scripts(error: &str) -> bool {
+    let names_eval = || error.contains("'eval") || error.contains("'EVAL");
+    let refuses =
+        error.starts_with("unknown command") || error.contains("has no permissions to run");
+    refuses && names_eval() || error.starts_with("Could not find scripting engine")
 }
 
 /// Returns the reason for an error of a command inside a script, from its text. There a missing
@@ -221,6 +233,14 @@ mod tests {
             ["The user executing the script can't run this command", "ACL failure in script: x"]
         {
             assert_eq!(reason_of(&format!("ERR {words}")), Reason::NotPermitted);
+        }
+        for words in [
+            "NOPERM this user has no permissions to run the 'eval' command or its subcommand",
+            "NOPERM User limiter has no permissions to run the 'evalsha' command",
+            "ERR unknown command 'EVALSHA', with args beginning with: '0a' '1' ",
+            "ERR Could not find scripting engine 'lua'",
+        ] {
+            assert_eq!(reason_of(words), Reason::NoScripts);
         }
         assert_eq!(reason_of("MOVED 1 127.0.0.1:7001"), Reason::Redirected);
         assert_eq!(reason_of("TRYAGAIN Multiple keys request"), Reason::NotReady);
