@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use harness::{
     DEADLINE, FaultLine, History, Load, NOTICED, Outcome, Promise, RedisServer, Sentinels, Watch,
-    free_port, limiter_on, unavailable, until, until_decided, wait_for, wall_clock,
+    free_port, limiter_on, lone_sentinel, unavailable, until, until_decided, url_of_sentinels,
+    wait_for, wall_clock,
 };
 use ratelimit_runtime::{Limiter, OnStoreError, Policy};
 
@@ -184,4 +185,16 @@ async fn absent_sentinels_and_an_unknown_primary_are_reported() {
     let asked = Instant::now();
     unavailable(limiter.check(&POLICY, "alice").await);
     assert!(asked.elapsed() < DEADLINE + NOTICED, "{:?}", asked.elapsed());
+}
+
+/// A sentinel learns of the failovers of others by their greetings, every two seconds.
+#[tokio::test]
+async fn a_sentinel_that_has_missed_a_failover_is_not_believed() {
+    let primary = RedisServer::start();
+    let stale = free_port();
+    let sentinels =
+        [lone_sentinel(stale, 4), lone_sentinel(primary.port(), 5), lone_sentinel(stale, 4)];
+    for _ in 0..20 {
+        Limiter::builder().connect(&url_of_sentinels(&sentinels)).await.unwrap();
+    }
 }

@@ -63,7 +63,7 @@ pub use self::{
     proxy::{Network, Proxy},
     records::{Event, Record, Recorder, Records},
     redis_server::RedisServer,
-    sentinels::Sentinels,
+    sentinels::{Sentinels, lone_sentinel, url_of_sentinels},
 };
 
 /// The longest time in which anything gets ready.

@@ -26,6 +26,8 @@ pub struct RedisServer {
 pub(crate) struct Launch {
     /// `true` for a sentinel of other servers.
     is_sentinel: bool,
+    /// What the sentinel knows at its start, as in its file.
+    findings: String,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     tls_port: Option<u16>,
@@ -41,6 +43,14 @@ impl Launch {
     /// Returns the launch of a sentinel.
     pub(crate) fn sentinel() -> Self {
         Self { is_sentinel: true, ..Self::default() }
+    }
+
+    /// Returns the launch of a sentinel that has seen so many failovers of a primary at this port.
+    pub(crate) fn sentinel_of(name: &str, port: u16, epoch: u32) -> Self {
+        let findings = format!(
+            "sentinel monitor {name} 127.0.0.1 {port} 2\nsentinel config-epoch {name} {epoch}\n"
+        );
+        Self { findings, ..Self::sentinel() }
     }
 
     /// With TLS on a port of its own, if there are arguments for it.
@@ -234,7 +244,7 @@ fn spawn(port: u16, directory: &Path, launch: &Launch) -> Child {
     if launch.is_sentinel {
         // The sentinel writes its findings there.
         let file = directory.join("sentinel.conf");
-        std::fs::write(&file, "").expect("a file for the sentinel");
+        std::fs::write(&file, &launch.findings).expect("a file for the sentinel");
         command.arg(file).arg("--sentinel");
     } else {
         command.args(["--save", "", "--appendonly", "no"]);

@@ -9,6 +9,16 @@ use super::{
 /// The primary's name in the sentinels.
 const NAME: &str = "mymaster";
 
+/// Starts a sentinel that watches nobody but a primary at this port, after so many failovers.
+pub fn lone_sentinel(primary: u16, failovers: u32) -> RedisServer {
+    RedisServer::launch(&Launch::sentinel_of(NAME, primary, failovers), free_port)
+}
+
+/// Returns the URL of a limiter that discovers the primary by these sentinels.
+pub fn url_of_sentinels(sentinels: &[RedisServer]) -> String {
+    format!("{}/{NAME}", url_of("sentinel", sentinels))
+}
+
 /// A primary, its replica, and three sentinels. A primary without an answer for half a second is replaced
 /// once two of them agree.
 #[derive(Debug)]
@@ -62,7 +72,7 @@ impl Sentinels {
 
     /// The URL of a limiter that discovers the primary by the sentinels.
     pub fn url(&self) -> String {
-        format!("{}/{NAME}", url_of("sentinel", &self.sentinels))
+        url_of_sentinels(&self.sentinels)
     }
 
     /// The port of the primary in the view of this sentinel.

@@ -1,7 +1,9 @@
 //! No more calls have a permit than may be in flight, none is idle while a call waits, and each process gets its
 //! share.
 
-use super::{Findings, LIMITS, MixedRound, Rule, Span, micros, overlaps, round::SLACK};
+use super::{
+    Findings, LIMITS, MixedRound, Rule, Span, call::MixedCall, micros, overlaps, round::SLACK,
+};
 
 /// The longest time in which a permit may be idle while a call waits: processes that free permits notify none of
 /// another, which asks once a second.
@@ -106,9 +108,15 @@ impl MixedRound {
                 *it == number && !is_killed && span.0 <= self.started + 2 * SLACK
             })
         };
+        // Each process finds Redis again in its own time.
+        let is_healthy = |call: &&MixedCall| {
+            let span = (call.asked, call.answered);
+            !self.outages.iter().any(|outage| overlaps(*outage, span))
+        };
         let waited = |number: usize| {
-            let of_number = |process: usize| self.processes[process].0 == number;
-            self.of(limit).filter(move |call| call.has_waited() && of_number(call.process)).count()
+            let of_number = |call: &&MixedCall| self.processes[call.process].0 == number;
+            let waited = self.of(limit).filter(|call| call.has_waited());
+            waited.filter(of_number).filter(is_healthy).count()
         };
         let still = |number: usize| -> u64 {
             let of_number = |process: usize| self.processes[process].0 == number;

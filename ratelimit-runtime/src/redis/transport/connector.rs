@@ -7,11 +7,12 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::select_ok;
+use futures_util::future::{join_all, select_ok};
 use redis::{
     Arg, Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, RedisResult, Value,
     from_redis_value,
 };
+use tokio::time::timeout;
 
 use super::{
     connection::{Connection, NewConnection},
@@ -25,6 +26,10 @@ use super::{
 
 /// The timeout of connecting to a server, with name resolution and handshake.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The time for the answers of further Sentinels after the first one. One that has missed a failover names the old
+/// primary until another one greets it, for two seconds at most.
+const FURTHER_ANSWERS: Duration = Duration::from_millis(100);
 
 /// The longest reply of a server, in bytes. Scripts reply in a hundred.
 const MAX_REPLY: usize = 1 << 20;
@@ -96,22 +101,30 @@ impl Connector {
         Ok(connection)
     }
 
-    /// Asks all Sentinels, and returns the first answer: one of them may be stopped.
+    /// Asks all Sentinels, and returns the primary of the last failover that one of them knows.
     async fn find_primary(&self) -> RedisResult<ConnectionAddr> {
         let sentinels = self.target.servers.iter().map(ConnectionInfo::addr);
         let questions = sentinels.map(|it| Box::pin(self.ask_sentinel(it)));
-        select_ok(questions).await.map(|(primary, _)| primary)
+        let (first, others) = select_ok(questions).await?;
+        // One of them may be stopped.
+        let others = join_all(others.into_iter().map(|it| timeout(FURTHER_ANSWERS, it))).await;
+        let answers = others.into_iter().flatten().flatten().chain([first]);
+        let newest = answers.max_by_key(|(failovers, _)| *failovers);
+        newest.map(|(_, primary)| primary).ok_or_else(broken)
     }
 
-    async fn ask_sentinel(&self, sentinel: &ConnectionAddr) -> RedisResult<ConnectionAddr> {
+    /// Returns the number of failovers that a Sentinel knows, and the primary after them.
+    async fn ask_sentinel(&self, sentinel: &ConnectionAddr) -> RedisResult<(u64, ConnectionAddr)> {
         let Kind::Sentinel { primary, login } = &self.target.kind else { return Err(broken()) };
         let mut commands = preparation(login.as_ref(), ProtocolVersion::RESP2, 0);
         commands.push(redis::cmd("SENTINEL").arg("MASTERS").take());
         let (_, reply) = self.open(sentinel, login.as_ref(), commands).await?;
         let primaries: Vec<HashMap<String, String>> = from_redis_value(reply)?;
-        let address = primaries.iter().find_map(|it| address_of(primary, it));
+        let answer =
+            primaries.iter().find_map(|it| Some((failovers(it), address_of(primary, it)?)));
         let unknown = || not_found("a Sentinel names no primary of this name that is up");
-        address.map(|it| beside(sentinel, it.host, it.port)).ok_or_else(unknown)
+        let (failovers, it) = answer.ok_or_else(unknown)?;
+        Ok((failovers, beside(sentinel, it.host, it.port)))
     }
 
     /// Connects, and returns the reply to the last one of the first commands.
@@ -132,7 +145,7 @@ impl Connector {
             Ok((new, reply))
         };
         let is_encrypted = matches!(address, ConnectionAddr::TcpTls { .. });
-        tokio::time::timeout(SERVER_TIMEOUT, work).await.unwrap_or_else(|_| {
+        timeout(SERVER_TIMEOUT, work).await.unwrap_or_else(|_| {
             let hint = if is_encrypted { " (is it a TLS port?)" } else { "" };
             let why = format!("no answer within {SERVER_TIMEOUT:?}{hint}");
             Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
@@ -200,6 +213,11 @@ fn ended_at(error: RedisError, command: &str) -> RedisError {
     };
     let why = format!("{} at the command {command}{hint}", message(&error));
     io::Error::new(io::ErrorKind::BrokenPipe, why).into()
+}
+
+/// Returns the number of the last failover of one of a Sentinel's primaries.
+fn failovers(primary: &HashMap<String, String>) -> u64 {
+    primary.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0)
 }
 
 /// Returns the address of one of a Sentinel's primaries, if it has this name and is up.
