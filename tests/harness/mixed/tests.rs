@@ -204,6 +204,12 @@ fn debts_repeated_ids_and_calls_without_enforcement_count_as_what_they_are() {
     some.clone().call(told(LEDGER, 1, 0, 1, AT_ONCE), &settles(3)).breaks("window");
     let named = |at| Told { id: 5, ..told(LEDGER, 2, at, at + 1, AT_ONCE) };
     some.clone().call(named(0), &[]).call(named(50), &[]).is_sound();
+    // What is charged for nothing may come after a debt.
+    let full = Story::new().calls(LEDGER, spread(197, 100, SECOND / 2)).call(named(0), &[]);
+    let later = |it: (u64, Note)| (SECOND + it.0, it.1);
+    let owing = full.call(told(LEDGER, 1, SECOND, SECOND + 1, AT_ONCE), &settles(3).map(later));
+    owing.clone().call(named(SECOND + 50), &[]).is_sound();
+    owing.calls(LEDGER, [SECOND + 50]).breaks("window");
     let uncounted = Reply::Admitted { is_counted: false, waited: 0 };
     let exempt = some.call(told(LEDGER, 9, SECOND, SECOND + 1, uncounted), &[]);
     let off = exempt.note(0, 0, SECOND + 1, Note::Off(LEDGER, SECOND));

@@ -81,7 +81,9 @@ impl MixedRound {
         let period = LIMITS[limit].period_micros();
         let fault = |start: u64| {
             let (end, bound) = (start + period, self.bound(limit, (start, start + period)));
-            let is_within = |call: &&&MixedCall| call.stamp.0 >= start && call.stamp.1 < end;
+            // One that takes nothing is admitted beside any debt.
+            let is_within =
+                |call: &&&MixedCall| call.least > 0 && call.stamp.0 >= start && call.stamp.1 < end;
             let mut within: Vec<_> = calls.iter().filter(is_within).collect();
             within.sort_by_key(|call| call.answered);
             let added = |call: &MixedCall, until: u64| {
