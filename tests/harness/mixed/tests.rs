@@ -52,6 +52,7 @@ struct Told {
     promised: Option<u64>,
     reply: Reply,
     id: u64,
+    is_leased: bool,
     is_joint: bool,
     leave: u64,
     is_small: bool,
@@ -74,6 +75,7 @@ fn told(limit: usize, cost: u64, asked: u64, answered: u64, reply: Reply) -> Tol
         promised,
         reply,
         id,
+        is_leased: false,
         is_joint,
         leave,
         is_small,
@@ -125,10 +127,11 @@ impl Story {
     fn call(mut self, it: Told, further: &[(u64, Note)]) -> Self {
         self.calls += 1;
         let Told { process, limit, cost, max_wait, id, is_joint, leave, is_small, .. } = it;
-        let Told { blocks, warn_at, .. } = it;
+        let Told { is_leased, blocks, warn_at, .. } = it;
         let asks =
             CallNote { limit, cost, max_wait, runtime: 1, id, is_joint, ..Default::default() };
-        let asks = Note::Asks(CallNote { leave, is_small, blocks, warn_at, ..asks });
+        let asks = CallNote { leave, is_small, blocks, warn_at, ..asks };
+        let asks = Note::Asks(CallNote { is_leased, ..asks });
         let call = self.calls;
         let mut story = self.note(process, call, it.asked, asks);
         if let Some(turn) = it.promised {
@@ -205,10 +208,15 @@ fn debts_repeated_ids_and_calls_without_enforcement_count_as_what_they_are() {
     let named = |at| Told { id: 5, ..told(LEDGER, 2, at, at + 1, AT_ONCE) };
     some.clone().call(named(0), &[]).call(named(50), &[]).is_sound();
     // What is charged for nothing may come after a debt.
-    let full = Story::new().calls(LEDGER, spread(197, 100, SECOND / 2)).call(named(0), &[]);
+    let full = Story::new().calls(LEDGER, spread(196, 100, SECOND / 2)).call(named(0), &[]);
     let later = |it: (u64, Note)| (SECOND + it.0, it.1);
     let owing = full.call(told(LEDGER, 1, SECOND, SECOND + 1, AT_ONCE), &settles(3).map(later));
     owing.clone().call(named(SECOND + 50), &[]).is_sound();
+    // So may the use of a lease from before.
+    let leased =
+        |at| Told { is_leased: true, ..told(LEDGER, 1, SECOND + at, SECOND + at, AT_ONCE) };
+    owing.clone().call(leased(100 * MS), &[]).is_sound();
+    owing.clone().call(leased(300 * MS), &[]).breaks("window");
     owing.calls(LEDGER, [SECOND + 50]).breaks("window");
     let uncounted = Reply::Admitted { is_counted: false, waited: 0 };
     let exempt = some.call(told(LEDGER, 9, SECOND, SECOND + 1, uncounted), &[]);

@@ -78,7 +78,10 @@ impl MixedRound {
     }
 
     fn overfull_logs(&self, limit: usize, calls: &[&MixedCall]) -> Vec<String> {
-        let period = LIMITS[limit].period_micros();
+        let it = &LIMITS[limit];
+        let (period, lease) = (it.period_micros(), micros(it.lease));
+        // The first time at which the units were perhaps taken: a lease takes them before they are used.
+        let taken = |call: &MixedCall| call.asked - if call.is_leased { lease } else { 0 };
         let fault = |start: u64| {
             let (end, bound) = (start + period, self.bound(limit, (start, start + period)));
             // One that takes nothing is admitted beside any debt.
@@ -101,7 +104,7 @@ impl MixedRound {
             let units = (1..=within.len()).map(|count| {
                 let first = &within[..count];
                 let latest = first.iter().map(|call| call.answered).max().unwrap_or(0);
-                let earliest = first.iter().map(|call| call.asked).max().unwrap_or(0);
+                let earliest = first.iter().map(|call| taken(call)).max().unwrap_or(0);
                 first.iter().map(|call| at_least(call, latest)).sum::<u64>()
                     + calls.iter().map(|call| added(call, earliest)).sum::<u64>()
             });
