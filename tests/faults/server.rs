@@ -197,25 +197,6 @@ async fn beside_a_cache_volatile_ttl_drops_callers_first() {
     assert!(callers < 4_000 && cached == 500, "{callers} {cached}");
 }
 
-/// A server that closes the connections with the largest buffers closes one with many calls under way.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_evicts_clients_closes_the_connection_and_calls_go_on() {
-    let server = RedisServer::start();
-    let limiter = uncached(&server.url()).await;
-    let load = Load::start(&limiter, POLICY, 64, 4, Duration::ZERO);
-    until("load", async || (load.refused() > 1_000).then_some(())).await;
-    let () = server.command("CONFIG SET maxmemory-clients 1");
-    until("an eviction", async || (server.figure("evicted_clients") > 0).then_some(())).await;
-    let () = server.command("CONFIG SET maxmemory-clients 0");
-    let evicted = server.figure("evicted_clients");
-    until_decided(&limiter).await;
-    let history = load.stop().await;
-    FaultLine::of("maxmemory-clients of 1 byte, 64 tasks")
-        .with("connections closed", evicted)
-        .with("callers get", history.answers())
-        .print();
-}
-
 #[tokio::test]
 async fn under_each_algorithm_a_full_memory_is_reported_gets_the_chosen_answer_and_passes() {
     for policy in [

@@ -50,7 +50,7 @@ impl RedisHash {
             return Err(UnavailableReason::OverridesTooLarge);
         }
         let store = &self.store;
-        let length: usize = self.read(&self.command("HLEN")).await?;
+        let length: usize = self.ask(&self.command("HLEN")).await?;
         let node = store.servers.node_for(&self.key, store.deadline_from_now()).await?;
         let read_over = node.connection_number().map(|number| (node.name().to_owned(), number));
         if length > max_fields {
@@ -63,7 +63,7 @@ impl RedisHash {
         let deadline = store.deadline.max(MIN_DEADLINE);
         // Both protocols' forms. Invalid UTF-8 is replaced.
         let fields: Result<Vec<(Vec<u8>, Vec<u8>)>, _> =
-            store.run_with(&self.key, &self.command("HGETALL"), LONG_REPLY, deadline).await;
+            store.run(&self.key, &self.command("HGETALL"), LONG_REPLY, deadline).await;
         if matches!(fields, Err(UnavailableReason::UnexpectedReply)) {
             *self.oversize_until.lock() = Some(Instant::now() + OVERSIZE_PAUSE);
             return Err(UnavailableReason::OverridesTooLarge);
@@ -76,12 +76,12 @@ impl RedisHash {
     /// Returns the value of a field.
     pub(crate) async fn field(&self, field: &str) -> Result<Option<String>, UnavailableReason> {
         let get = self.command("HGET").arg(field).take();
-        self.read(&get).await
+        self.ask(&get).await
     }
 
     /// Returns the time of the server.
     pub(crate) async fn time(&self) -> Result<SystemTime, UnavailableReason> {
-        let (seconds, micros): (u64, u32) = self.read(&redis::cmd("TIME")).await?;
+        let (seconds, micros): (u64, u32) = self.ask(&redis::cmd("TIME")).await?;
         Ok(SystemTime::UNIX_EPOCH + Duration::new(seconds, micros.saturating_mul(1_000)))
     }
 
@@ -98,12 +98,12 @@ impl RedisHash {
         script.arg(include_str!("set_fields.lua")).arg(1).arg(&*self.key).arg(max_fields);
         script.arg(expiry.map_or(0, |expiry| expiry.as_secs()));
         script.arg(2 * removed.len()).arg(removed).arg(fields);
-        self.store.run(&self.key, &script).await
+        self.ask(&script).await
     }
 
     /// Removes a field. Returns `false` if there is none.
     pub(crate) async fn remove(&self, field: &str) -> Result<bool, UnavailableReason> {
-        self.store.run(&self.key, self.command("HDEL").arg(field)).await
+        self.ask(self.command("HDEL").arg(field)).await
     }
 
     /// Returns a command about this hash.
@@ -111,7 +111,8 @@ impl RedisHash {
         redis::cmd(name).arg(&*self.key).take()
     }
 
-    async fn read<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, UnavailableReason> {
-        self.store.run_with(&self.key, command, SHORT_REPLY, self.store.deadline).await
+    /// Sends a command also to a server that decides no calls.
+    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, UnavailableReason> {
+        self.store.run(&self.key, command, SHORT_REPLY, self.store.deadline).await
     }
 }

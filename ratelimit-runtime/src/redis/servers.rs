@@ -36,9 +36,6 @@ pub(super) enum Servers {
     Cluster(Cluster),
 }
 
-/// The time for the first script.
-const FIRST_SCRIPT: Duration = Duration::from_secs(1);
-
 /// Redirects followed without a pause. Further ones wait [`REDIRECT_PAUSE`] each until the deadline:
 /// nodes that redirect to each other have not agreed on the slot's owner yet. So does a command whose keys are on
 /// two nodes, until the slot has moved.
@@ -65,22 +62,13 @@ impl Servers {
         Ok(Self::Single(Arc::new(node)))
     }
 
-    /// Waits for the end of the first attempt to connect, and for that of the first script. Only a server that runs
-    /// none is an error: all others may be well in a moment.
+    /// Waits for the end of the first attempt to connect.
     pub(super) async fn connected(&self) -> Result<(), Fault> {
         let (connected, addresses) = match self {
             Self::Single(node) => (node.connected().await, node.name().to_owned()),
             Self::Cluster(cluster) => (cluster.connected().await, cluster.addresses()),
         };
-        connected.map_err(|cause| Fault::new(format!("cannot connect to {addresses}: {cause}")))?;
-        let script = |_| redis::cmd("EVAL").arg("return 1").arg(0).take().into();
-        match self.send(b"", Instant::now() + FIRST_SCRIPT, IDEMPOTENT, script).await {
-            Err(Failure::Reason(reason @ UnavailableReason::NoScripts)) => {
-                let advice = reason.advice();
-                Err(Fault::new(format!("cannot use {addresses}: {reason}; {advice}")))
-            }
-            _ => Ok(()),
-        }
+        connected.map_err(|cause| Fault::new(format!("cannot connect to {addresses}: {cause}")))
     }
 
     /// Returns the status of the known servers.
