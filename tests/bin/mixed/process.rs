@@ -12,12 +12,12 @@ use fastrand::Rng;
 use harness::{
     Promises,
     mixed::{
-        BLOCKS, LIMITS, LONGEST_WAIT, MIXED_CALLER, MIXED_DEADLINE, MixedLimit, Note, OfCaller,
-        TRIED,
+        BLOCKS, CREDIT, LIMITS, LONGEST_WAIT, MIXED_CALLER, MIXED_DEADLINE, MixedLimit, Note,
+        OfCaller, SPARE, TRIED,
     },
     wall_clock,
 };
-use ratelimit_runtime::{Enforcement, Limiter, OnStoreError, Override};
+use ratelimit_runtime::{Enforcement, Limiter, OnStoreError, Override, overrides::Place};
 use tokio::{
     runtime::{Builder, Runtime},
     task::JoinSet,
@@ -81,6 +81,7 @@ pub(crate) fn call(url: &str, number: &str, seed: &str, span: (&str, &str), mix:
         let tried = Override::new().threshold(TRIED);
         caller.limiter.overrides().candidate(LIMITS[GATE].name, tried).expect("a valid candidate");
     }
+    caller.limiter.overrides().here().set(LIMITS[CREDIT].name, unscaled()).expect("a valid factor");
     let until_start = caller.from.saturating_sub(wall_clock());
     thread::sleep(Duration::from_micros(until_start));
     let (ended, others_end) = mpsc::channel();
@@ -136,6 +137,9 @@ impl Caller {
             }
         }
         tasks.spawn(self.clone().plain(random.fork()));
+        if self.has("local") {
+            tasks.spawn(self.clone().alone(random.fork()));
+        }
         if self.runtime == MAKER {
             tasks.spawn(self.clone().operate());
         }
@@ -236,11 +240,21 @@ impl Caller {
         }
     }
 
+    /// Calls of the limit with a share for each process: some while Redis decides them, and more while it is away.
+    async fn alone(self, mut random: Rng) {
+        while !self.is_over() {
+            let (limit, cost) = (SPARE, random.u32(1..=2));
+            let question = Question { limit, cost, ..Question::default() };
+            let is_here = self.call(question, &mut random, Duration::ZERO).await;
+            self.pause(&mut random, if is_here { 10_000 } else { 500_000 }).await;
+        }
+    }
+
     /// Calls that do not wait, peeks, repeated ids, and two limits together.
     async fn plain(self, mut random: Rng) {
         let mut last_id = 0;
         while !self.is_over() {
-            let limit = if random.u8(..4) == 0 { BARRED } else { random.usize(..LIMITS.len()) };
+            let limit = if random.u8(..4) == 0 { BARRED } else { random.usize(..SPARE) };
             let cost = if limit == SLOTS { 1 } else { random.u32(1..=3) };
             let mut question = Question { limit, cost, ..Question::default() };
             let body = Duration::from_millis(random.u64(..30));
@@ -248,7 +262,7 @@ impl Caller {
                 (question.limit, question.is_trial) = (LEDGER, true);
             }
             question.warn_at = self.warn_at(question.limit, &mut random);
-            match random.u8(..6) {
+            match random.u8(..7) {
                 0 if self.has("peek") => {
                     let _ = self.limiter.peek(&policy_of(&question), MIXED_CALLER).await;
                 }
@@ -276,6 +290,13 @@ impl Caller {
                     question = Question { limit: GATE, cost, ..Question::default() };
                     self.call(question, &mut random, Duration::ZERO).await;
                 }
+                4 if self.has("first") => {
+                    let limit = [FIXED, COUNTER, BARRED][random.usize(..3)];
+                    let first = Question { limit, ..question };
+                    let limit = if random.u8(..3) == 0 { LEDGER } else { CREDIT };
+                    let second = Question { limit, ..question };
+                    self.call_first([first, second], &mut random, body).await;
+                }
                 _ => {
                     if question.limit == BARRED && self.has("block") {
                         question.blocks = random.usize(..BLOCKS.len());
@@ -302,27 +323,46 @@ impl Caller {
                 0 => Override::new().concurrency(number),
                 _ => Override::new().threshold(number),
             };
+            let own = |what: Override| if limit == CREDIT { what.scale(1.0) } else { what };
             match act {
                 Act::Number(to) => {
                     // The second of two windows, of which the first has passed. The time of Redis is as old here
                     // as its answer was late.
                     let begun = SystemTime::now() - Duration::from_secs(60);
-                    let windows = vec![number(1).until(begun), number(to).from(begun)];
+                    let windows = vec![own(number(1)).until(begun), own(number(to)).from(begun)];
                     overrides.here().set(name, windows).expect("valid numbers");
                     note(0, Note::Overrides(limit, to.into(), from));
                 }
                 Act::Slow => {
-                    let slow = Override::new().period(2 * LIMITS[limit].period);
+                    let slow = own(Override::new().period(2 * LIMITS[limit].period));
                     overrides.here().set(name, slow).expect("a valid period");
                     note(0, Note::Slows(limit, from));
                 }
                 Act::Off => {
-                    let off = Override::new().enforcement(Enforcement::Off);
+                    let off = own(Override::new().enforcement(Enforcement::Off));
                     overrides.here().set(name, off).expect("a valid override");
                     note(0, Note::Off(limit, from));
                 }
+                Act::Share(percent) => {
+                    let share = own(Override::new().enforce(percent));
+                    overrides.here().set(name, share).expect("a valid share");
+                    note(0, Note::Share(limit, percent, from));
+                }
+                Act::Scale(0) => {
+                    overrides.here().remove(Place::all());
+                    note(0, Note::Scales(1_000, from));
+                }
+                Act::Scale(factor) => {
+                    let scale = Override::new().scale(f64::from(factor) / 1e3);
+                    overrides.here().set(Place::all(), scale).expect("a valid factor");
+                    note(0, Note::Scales(factor.into(), from));
+                }
                 Act::Back => {
-                    overrides.here().remove(name);
+                    if limit == CREDIT {
+                        overrides.here().set(name, unscaled()).expect("a valid factor");
+                    } else {
+                        overrides.here().remove(name);
+                    }
                     note(0, Note::Overrides(limit, 0, from));
                 }
                 Act::OfCaller(what, until) => {
@@ -392,6 +432,11 @@ impl Caller {
             thread::sleep(Duration::from_millis(random.u64(..800)));
         }
     }
+}
+
+/// Returns the override of a limit that is not scaled with all others.
+fn unscaled() -> Override {
+    Override::new().scale(1.0)
 }
 
 /// Returns the longest wait of a call.

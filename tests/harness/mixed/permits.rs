@@ -1,7 +1,9 @@
 //! No more calls have a permit than may be in flight, none is idle while a call waits, and each process gets its
 //! share.
 
-use super::{Findings, LIMITS, MixedRound, Rule, Span, micros, overlaps, round::SLACK};
+use super::{
+    Findings, LIMITS, MixedRound, Rule, Span, micros, numbers::scaled, overlaps, round::SLACK,
+};
 
 /// The longest time in which a permit may be idle while a call waits: processes that free permits notify none of
 /// another, which asks once a second.
@@ -33,10 +35,15 @@ impl MixedRound {
         findings
     }
 
-    /// The highest or lowest number of permits of a span: overrides change that of a limit without a window.
-    fn permits(&self, limit: usize, span: Span, number: fn(&Self, usize, Span) -> u64) -> u64 {
+    /// The lowest and the highest number of permits of a span: overrides change that of a limit without a window, and
+    /// the factor of all limits each.
+    fn permits(&self, limit: usize, span: Span) -> (u64, u64) {
         let it = &LIMITS[limit];
-        if it.rule == Rule::Permits { number(self, limit, span) } else { it.permits.into() }
+        if it.rule == Rule::Permits {
+            return (self.lowest(limit, span), self.highest(limit, span));
+        }
+        let (lowest, highest) = self.factors(limit, span);
+        (scaled(it.permits.into(), lowest), scaled(it.permits.into(), highest))
     }
 
     fn too_many_permits(&self, limit: usize) -> Vec<String> {
@@ -46,7 +53,7 @@ impl MixedRound {
                 spans.iter().filter(|span| span.0 <= start && start <= span.1).count() as u64;
             let since = (start.saturating_sub(BODIES), start);
             let losses = self.losses.iter().filter(|loss| overlaps(**loss, since)).count() as u64;
-            let most = self.permits(limit, since, Self::highest) * (1 + losses);
+            let most = self.permits(limit, since).1 * (1 + losses);
             (held > most).then(|| format!("{held} permits of {most} at {start}"))
         };
         spans.iter().filter_map(fault).collect()
@@ -89,7 +96,7 @@ impl MixedRound {
             }
             held += more_held;
             waiting += more_waiting;
-            let most = self.permits(limit, (at, at), Self::lowest);
+            let most = self.permits(limit, (at, at)).0;
             let is_idle = waiting > 0 && u64::try_from(held).unwrap_or(0) < most;
             idle_since = if is_idle { idle_since.or(Some(at)) } else { None };
             if idle_since.is_some_and(|since| at > since + IDLE) {
