@@ -20,6 +20,9 @@ use crate::{
     scope::{ALL_LIMITS, Scope, target},
 };
 
+/// The shares of the callers by which the page turns a limit on step by step, in percent.
+const STEPS: [u8; 5] = [1, 5, 10, 25, 100];
+
 /// A limit that a request names.
 pub(super) struct KnownLimit {
     pub(super) name: &'static str,
@@ -135,6 +138,8 @@ impl Dashboard {
                 "local_share": counts.local_share(),
                 // The calls that were refused within the last minute, ten minutes and hour.
                 "refused": refused_within(&counts),
+                // The calls since the start that each step of a share would have refused in a dry run.
+                "steps": STEPS.map(|percent| counts.would_have_refused_for(percent)),
                 // The calls that were refused since the start, by the reason in words.
                 "refused_by": refused_by(&counts, now.as_ref()),
                 // The callers that were refused within the last minute, as far as they are known.

@@ -2,7 +2,8 @@
 //! share.
 
 use super::{
-    Findings, LIMITS, MixedRound, Rule, Span, micros, numbers::scaled, overlaps, round::SLACK,
+    Findings, LIMITS, MixedRound, Reply, Rule, Span, call::MixedCall, micros, numbers::scaled,
+    overlaps, round::SLACK,
 };
 
 /// The longest time in which a permit may be idle while a call waits: processes that free permits notify none of
@@ -137,10 +138,12 @@ impl MixedRound {
     /// Returns the calls that may have a permit in this span.
     pub(super) fn perhaps_in_flight(&self, limit: usize, span: Span) -> usize {
         let timeout = micros(super::PERMIT_TIMEOUT);
+        // The permit of one without a decision was perhaps taken, and is free after its time.
+        let is_open = |call: &MixedCall| matches!(call.reply, None | Some(Reply::Undecided));
         self.of(limit)
-            .filter(|call| call.is_admitted() || call.reply.is_none())
+            .filter(|call| call.is_admitted() || is_open(call))
             .filter(|call| {
-                let is_lost = self.is_killed(call.process) || call.reply.is_none();
+                let is_lost = self.is_killed(call.process) || is_open(call);
                 overlaps((call.asked, call.ended + if is_lost { timeout } else { 0 }), span)
             })
             .count()
