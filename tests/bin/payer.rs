@@ -44,7 +44,9 @@ async fn pay_for(calls: usize, limiter: &Limiter, paid: &mut Paid) -> String {
     let new: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
     let by = |policy: &Policy| new.iter().filter(|it| it.policy() == policy.name()).count();
     let line = format!("{} {}", by(&PLAN), by(&CREDITS));
-    new.into_iter().for_each(|it| paid.entry(it.policy()).or_default().push(it));
+    for decision in new {
+        paid.entry(decision.policy()).or_default().push(decision);
+    }
     line
 }
 
@@ -68,7 +70,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let settled = [&PLAN, &CREDITS].map(|policy| {
                     let paid = paid.entry(policy.name()).or_default();
                     let last = paid.split_off(paid.len().saturating_sub(calls));
-                    last.iter().for_each(|it| it.settle(units));
+                    for decision in &last {
+                        decision.settle(units);
+                    }
                     last.len()
                 });
                 limiter.flush().await?;

@@ -63,7 +63,9 @@ impl Drop for Payer {
 
 /// Lets two processes make so many calls each at once. Returns how many both limits have paid.
 fn pay(fleet: &mut [Payer; 2], calls: u32) -> [u32; 2] {
-    fleet.iter_mut().for_each(|it| it.send(&format!("pay {calls}")));
+    for payer in fleet.iter_mut() {
+        payer.send(&format!("pay {calls}"));
+    }
     let [one, other] = fleet.each_mut().map(Payer::counts);
     [one[0] + other[0], one[1] + other[1]]
 }

@@ -167,13 +167,13 @@ impl Caller {
         let answer = CALL.scope(call, Promises::scope(check.into_future()));
         let answer = match question.leaves {
             None => answer.await,
-            Some(patience) => match timeout(patience, answer).await {
-                Ok(answer) => answer,
-                Err(_) => {
+            Some(patience) => {
+                let Ok(answer) = timeout(patience, answer).await else {
                     note(call, Note::Answered(Reply::Left));
                     return false;
-                }
-            },
+                };
+                answer
+            }
         };
         if let Err(RateLimitError::Exceeded(refused)) = &answer {
             let wait = refused.retry_after().as_micros().try_into().expect("some seconds");

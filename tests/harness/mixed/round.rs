@@ -206,7 +206,9 @@ impl MixedRound {
                     numbers[limit].set_for_share(Some(declared), percent, (from, line.at));
                 }
                 Note::Scales(factor, from) => {
-                    numbers.iter_mut().for_each(|it| it.scale(factor, (from, line.at)));
+                    for limit in &mut numbers {
+                        limit.scale(factor, (from, line.at));
+                    }
                 }
                 Note::OfCaller(limit, what, until, from) => {
                     let recent = (until.saturating_sub(RECENT), until);

@@ -116,12 +116,11 @@ impl MixedRound {
     /// Returns the calls that certainly had a permit when a call got its own, and the most of them.
     fn of_held(&self, call: &MixedCall) -> Option<(u64, u64)> {
         let it = &LIMITS[call.limit];
-        let most = match it.rule {
-            Rule::Permits => self.usable(call),
-            _ => {
-                let permits = scaled(it.permits.into(), self.factor_of(call));
-                permits - units_of(call.leave, permits)
-            }
+        let most = if it.rule == Rule::Permits {
+            self.usable(call)
+        } else {
+            let permits = scaled(it.permits.into(), self.factor_of(call));
+            permits - units_of(call.leave, permits)
         };
         let is_held = |span: &Span| span.0 <= call.asked && call.answered <= span.1;
         let others = self.of(call.limit).flat_map(|other| &other.held);
