@@ -23,6 +23,8 @@
 //! | "Apply candidate", "Change the fleet" | "40 per 10s"; `acme` is refused no more |
 //! | caller `acme`, "Exempt", "Change the fleet" | `acme` is listed as off, until the end that was chosen |
 //! | "Undo" at "→ threshold 40" | "20 per 10s", and the candidate is tried again; the exception of `acme` stays |
+//! | "All limits..", ends in 1 hour, scale 0.5, "Apply scale" | "10 per 10s": every limit has half; "Undo" ends it |
+//! | begins and ends at a time, "10 %", "Change the fleet" | "dry run" within these times: a tenth of the callers are refused, and what each step would have refused |
 //! | "All limits..", "Off", "Confirm for all limits" | "all limits: off", and "not counted" in each row |
 //! | `redis-cli -p 7400 shutdown nosave` | "fails since .."; the limits are off all the same, and "Whole fleet" cannot be chosen |
 //! | order "most refused, last hour", ten minutes after the flood | `checkout` is first |

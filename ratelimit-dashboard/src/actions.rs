@@ -16,8 +16,9 @@ use crate::{
 /// The fields of an override that replace values of the policy.
 const VALUES: [&str; 5] = ["period", "threshold", "tiers", "burst", "concurrency"];
 
-/// The field of an override that multiplies the values of the policy.
-const SCALE: &str = "scale";
+/// The fields of an override with a value of their own: the factor of the values, and the answer of calls while Redis
+/// is away.
+const FIELDS: [&str; 2] = ["scale", "on_store_error"];
 
 /// The field of an override with the numbers that are tried.
 const CANDIDATE: &str = "candidate";
@@ -100,11 +101,13 @@ pub(super) struct SetGlobalEnforcement {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SetScale {
+pub(super) struct SetField {
     /// The limit, or all of them.
     limit: String,
-    /// The factor as it was written; none to end it.
-    scale: Option<Value>,
+    /// One of [`FIELDS`].
+    field: String,
+    /// The value as it was written; none to end it.
+    value: Option<Value>,
     #[serde(flatten)]
     effect: Effect,
 }
@@ -135,10 +138,7 @@ pub(super) async fn set_enforcement(action: Action<SetEnforcement>) -> Answer {
 
 pub(super) async fn set_limits(action: Action<SetLimits>) -> Answer {
     let SetLimits { limit, numbers, effect } = action.body;
-    if let Some(other) = numbers.keys().find(|name| !VALUES.contains(&name.as_str())) {
-        let why = format!("`{other}` is none of {}", VALUES.join(", "));
-        return Err(ActionError::new(StatusCode::BAD_REQUEST, why));
-    }
+    numbers.keys().try_for_each(|name| one_of(name, &VALUES))?;
     let known = Dashboard::find(&limit).ok_or_else(unknown)?;
     validate(&numbers, Some(&known.policy))?;
     let words = if numbers.is_empty() {
@@ -181,20 +181,17 @@ pub(super) async fn set_global_enforcement(action: Action<SetGlobalEnforcement>)
     action.dashboard.change(&action.viewer, edit).await
 }
 
-pub(super) async fn set_scale(action: Action<SetScale>) -> Answer {
-    let SetScale { limit, scale, effect } = action.body;
+pub(super) async fn set_field(action: Action<SetField>) -> Answer {
+    let SetField { limit, field: name, value, effect } = action.body;
+    one_of(&name, &FIELDS)?;
     let known = Dashboard::find(&limit);
     if known.is_none() && limit != ALL_LIMITS {
         return Err(unknown());
     }
     let limit = known.map_or(ALL_LIMITS, |known| known.name);
-    let words = scale.as_ref().map_or("no scale".to_owned(), |scale| format!("scale {scale}"));
-    let edit = Edit {
-        limit,
-        words: &words,
-        change: Change::Fields(&[SCALE], field(SCALE, scale)),
-        effect,
-    };
+    let words = value.as_ref().map_or(format!("no {name}"), |value| format!("{name} {value}"));
+    let change = Change::Fields(&[&name], field(&name, value));
+    let edit = Edit { limit, words: &words, change, effect };
     action.dashboard.change(&action.viewer, edit).await
 }
 
@@ -291,6 +288,15 @@ fn in_words(fields: &Map<String, Value>) -> String {
     let shown = fields.iter().filter(|(name, _)| !IS_NOTHING.contains(&name.as_str()));
     let words = shown.map(|(name, value)| format!("{name} {}", value.to_string().replace('"', "")));
     words.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns an error if a request names another field than one of these.
+fn one_of(name: &str, fields: &[&str]) -> Result<(), ActionError> {
+    if fields.contains(&name) {
+        return Ok(());
+    }
+    let why = format!("`{name}` is none of {}", fields.join(", "));
+    Err(ActionError::new(StatusCode::BAD_REQUEST, why))
 }
 
 /// Returns a field with a value, or none.

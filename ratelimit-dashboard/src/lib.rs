@@ -206,7 +206,7 @@ impl DashboardBuilder {
             .route("/apply-candidate", post(actions::apply_candidate))
             .route("/override", post(actions::clear_override))
             .route("/all", post(actions::set_global_enforcement))
-            .route("/scale", post(actions::set_scale))
+            .route("/field", post(actions::set_field))
             .route("/undo", post(history::undo))
             .route("/exception", post(exceptions::set))
             .route("/end-exception", post(exceptions::end))

@@ -20,6 +20,9 @@ use crate::{
     scope::{ALL_LIMITS, Scope, target},
 };
 
+/// The shares of the callers by which the page turns a limit on step by step, in percent.
+const STEPS: [u8; 5] = [1, 5, 10, 25, 100];
+
 /// A limit that a request names.
 pub(super) struct KnownLimit {
     pub(super) name: &'static str,
@@ -134,7 +137,9 @@ impl Dashboard {
                 // The share in percent under which this process has decided calls without Redis, if it has.
                 "local_share": counts.local_share(),
                 // The calls that were refused within the last minute, ten minutes and hour.
-                "refused": refused_within(&counts),
+                "refused": TimeWindow::ALL.iter().map(|it| counts.refused_within(*it)).collect::<Value>(),
+                // The calls since the start that each step of a share would have refused in a dry run.
+                "steps": STEPS.map(|percent| counts.would_have_refused_for(percent)),
                 // The calls that were refused since the start, by the reason in words.
                 "refused_by": refused_by(&counts, now.as_ref()),
                 // The callers that were refused within the last minute, as far as they are known.
@@ -264,11 +269,6 @@ fn policy_view(policy: &Policy) -> Value {
         // The time for which a process takes units ahead.
         "lease": policy.get_lease().map(millis),
     })
-}
-
-fn refused_within(counts: &PolicyStats) -> [u64; 3] {
-    [TimeWindow::Minute, TimeWindow::TenMinutes, TimeWindow::Hour]
-        .map(|window| counts.refused_within(window))
 }
 
 /// Returns the refused calls by reason, of those that have occurred.

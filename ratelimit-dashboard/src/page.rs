@@ -28,7 +28,7 @@ const FILES: [(&str, &str, &str); 19] = [
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     ("/main.js", JAVASCRIPT, include_str!("page/main.js")),
     ("/plots.js", JAVASCRIPT, include_str!("page/plots.js")),
-    ("/scale.js", JAVASCRIPT, include_str!("page/scale.js")),
+    ("/fields.js", JAVASCRIPT, include_str!("page/fields.js")),
     ("/scope.js", JAVASCRIPT, include_str!("page/scope.js")),
     ("/style.css", CSS, include_str!("page/style.css")),
     ("/uplot.css", CSS, include_str!("page/uplot/uPlot.min.css")),

@@ -57,7 +57,9 @@ use self::{
     callers::Identities, filter::NameFilter, history::History, layer::Layers, problem::Problems,
     snapshot::Snapshot,
 };
-pub(crate) use self::{candidate::Candidate, effective::Effective, layer::Layer, shown::Shown};
+pub(crate) use self::{
+    callers::place_in_share, candidate::Candidate, effective::Effective, layer::Layer, shown::Shown,
+};
 #[doc(no_inline)]
 pub use self::{enforcement::Enforcement, entry::Override};
 use crate::{error::Fault, key::Caller, policy::Policy, registry};

@@ -1,7 +1,8 @@
 //! An operator's bad night, in the steps of the first lines of the example `drill`.
 
-use std::process::Command;
+use std::{ops::Range, process::Command};
 
+use futures_util::future::join_all;
 use harness::{Browser, Clock, RedisServer, Running, example, until};
 use serde_json::Value;
 
@@ -9,6 +10,14 @@ use crate::page::{click, fill, find, until_said};
 
 /// In milliseconds.
 const TEN_MINUTES: i64 = 600_000;
+
+const HOUR: i64 = 3_600_000;
+
+/// Sets a field to a time so many hours from now.
+const SETS_TIME: &str = "(name, hours) => {
+    const at = new Date(Date.now() + hours * 36e5 - new Date().getTimezoneOffset() * 6e4);
+    document.querySelector(`.more [name=${name}]`).value = at.toISOString().slice(0, 16);
+}";
 
 /// Returns the status of a call of `checkout`.
 async fn pay(client: &reqwest::Client, service: &str, user: &str) -> u16 {
@@ -30,9 +39,68 @@ async fn until_first(browser: &Browser, order: &str, limit: &str) {
     browser.until(&first).await;
 }
 
+/// Everything is halved for an hour, and whole again after the undo.
+async fn halve_everything(browser: &Browser, client: &reqwest::Client, service: &str) {
+    click(browser, "#kill").await;
+    choose(browser, "#dialog [name=ends]", "3600").await;
+    fill(browser, "#dialog [name=scale]", "0.5").await;
+    click(browser, "#dialog [data-scale]").await;
+    until_said(browser, "#all", "all limits: scale 0.5, until ").await;
+    until_said(browser, "[data-limit=checkout] .said", "10 per 10s").await;
+    until_said(browser, "[data-limit=search] .said", "5 per 10s").await;
+    let admitted = async |user: &str| {
+        let answers = join_all((0..30).map(|_| pay(client, service, user))).await;
+        answers.into_iter().filter(|status| *status == 200).count()
+    };
+    assert_eq!(admitted("dora").await, 10);
+    click(browser, "[data-undo][aria-label*='→ scale 0.5']").await;
+    until_said(browser, "#confirm-text", "Undo for all limits: back to none.").await;
+    click(browser, "#confirm-yes").await;
+    until_said(browser, "[data-limit=checkout] .said", "20 per 10s").await;
+    assert_eq!(admitted("emil").await, 20);
+}
+
+/// From 15:00 to 19:00, for a tenth of the callers: from an hour from now to five.
+async fn limit_a_tenth(
+    browser: &Browser,
+    client: &reqwest::Client,
+    service: &str,
+    (clock, redis): (&Clock, &RedisServer),
+) {
+    choose(browser, ".more [name=begins]", "at").await;
+    choose(browser, ".more [name=ends]", "at").await;
+    browser.value(&format!("({SETS_TIME})('from', 1)")).await;
+    browser.value(&format!("({SETS_TIME})('until', 5)")).await;
+    click(browser, "[data-share='10%']").await;
+    until_said(browser, "#confirm-text", "checkout: enforced for 10% of the callers, from ").await;
+    click(browser, "#confirm-yes").await;
+    let change = "checkout: none → enforced for 10 % of the callers, from ";
+    until_said(browser, "#change-rows li", change).await;
+    let refused = async |users: Range<u32>| {
+        let mut refused = 0;
+        for user in users {
+            let user = format!("user {user}");
+            let calls = (0..21).map(|_| pay(client, service, &user));
+            refused += u32::from(join_all(calls).await.contains(&429));
+        }
+        refused
+    };
+    assert_eq!(refused(0..3).await, 3, "it has not begun");
+    clock.step(redis, 2 * HOUR);
+    until_said(browser, "[data-limit=checkout] .row .chip", "dry run").await;
+    let within = refused(10..50).await;
+    assert!((1..=12).contains(&within), "{within} of 40");
+    // Each step has what it would have refused.
+    until_said(browser, "[data-steps]", " at 10 %, ").await;
+    clock.step(redis, 6 * HOUR);
+    until_said(browser, "[data-limit=checkout] .row .chip", "enforced").await;
+    assert_eq!(refused(60..63).await, 3, "it has ended");
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_night_is_over_in_ten_steps() {
-    let (mut redis, clock) = (RedisServer::start(), Clock::new());
+async fn a_bad_night_is_over_in_twelve_steps() {
+    let clock = Clock::new();
+    let mut redis = clock.server(&[]);
     let mut drill = example("drill");
     drill.arg("127.0.0.1:0").env("RATELIMIT_URL", redis.url());
     drill.envs(clock.environment()).env("CLOCK_MONOTONIC_TOO", "1");
@@ -103,15 +171,21 @@ async fn a_bad_night_is_over_in_ten_steps() {
         assert_eq!(pay(&client, service, "acme").await, 200);
     }
 
+    halve_everything(&browser, &client, service).await;
+
     // Ten minutes later others are refused more, and the flood is still the first of the last hour.
     clock.set_ahead(TEN_MINUTES);
     until_first(&browser, "minute", "search").await;
     until_first(&browser, "hour", "checkout").await;
     until_said(&browser, "[data-limit=checkout] .sum", "refused in the last hour").await;
 
+    limit_a_tenth(&browser, &client, service, (&clock, &redis)).await;
+
     // A kill switch, and then Redis dies.
     click(&browser, "#kill").await;
     click(&browser, "dialog [value=off]").await;
+    // The browser has not come so far: an end of its clock would have passed.
+    choose(&browser, "#dialog [name=ends]", "never").await;
     click(&browser, "#dialog-confirm").await;
     until_said(&browser, "#all", "all limits: off").await;
     until_said(&browser, "[data-limit=search] .row .rate", "not counted").await;

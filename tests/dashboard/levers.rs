@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use harness::until;
 use ratelimit_dashboard::Access;
-use ratelimit_runtime::{Enforcement, Limiter, Override, RateLimitError, rate_limit};
+use ratelimit_runtime::{Enforcement, Limiter, OnStoreError, Override, RateLimitError, rate_limit};
 use serde_json::{Value, json};
 
 use crate::{
@@ -21,6 +21,11 @@ async fn levered(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
 async fn done(operator: &Operator, path: &str, body: Value) {
     let (status, told) = operator.act(path, body).await;
     assert_eq!(status, 200, "{told}");
+}
+
+/// Sets the factor of a limit, or of all.
+async fn set(operator: &Operator, limit: &str, scale: Value) {
+    done(operator, "field", json!({ "limit": limit, "field": "scale", "value": scale })).await;
 }
 
 async fn refused(operator: &Operator, path: &str, body: Value) -> String {
@@ -79,23 +84,25 @@ async fn a_factor_of_all_limits_is_shown_and_one_limit_has_its_own() {
         (of(&told["unscaled"]), of(&told["now"]))
     };
     done(&operator, "all", json!({ "enforcement": "dry_run" })).await;
-    done(&operator, "scale", json!({ "limit": "*", "scale": 0.5 })).await;
+    set(&operator, "*", json!(0.5)).await;
     assert_eq!(threshold().await, (7, 4));
     let view = operator.events().await.next("limits").await;
     let what = json!({ "enforcement": "dry_run", "scale": 0.5 });
     assert_eq!(view["of_all"][0]["what"], what);
-    done(&operator, "scale", json!({ "limit": "levered", "scale": 2 })).await;
+    set(&operator, "levered", json!(2)).await;
     assert_eq!(threshold().await, (7, 14));
-    done(&operator, "scale", json!({ "limit": "levered", "scale": null })).await;
-    done(&operator, "scale", json!({ "limit": "*", "scale": null })).await;
+    set(&operator, "levered", json!(null)).await;
+    set(&operator, "*", json!(null)).await;
     assert_eq!(threshold().await, (7, 7));
     assert_eq!(limiter.overrides().enforcement().unwrap().0, Enforcement::DryRun);
     for scale in [json!(0), json!(1e6), json!("half")] {
-        let why = refused(&operator, "scale", json!({ "limit": "*", "scale": scale })).await;
+        let why =
+            refused(&operator, "field", json!({ "limit": "*", "field": "scale", "value": scale }))
+                .await;
         let named = scale.as_f64().is_none_or(|scale| why.contains(&format!("not {scale}")));
         assert!(named && (why.contains("`scale` must be") || why.contains("half")), "{why}");
     }
-    done(&operator, "scale", json!({ "limit": "*", "scale": 1_000 })).await;
+    set(&operator, "*", json!(1_000)).await;
     let told = operator.told_of("levered").await;
     assert_eq!(
         (&told["fault"], &told["now"]["tiers"][0]["threshold"]),
@@ -104,10 +111,62 @@ async fn a_factor_of_all_limits_is_shown_and_one_limit_has_its_own() {
 }
 
 #[tokio::test]
+async fn the_answer_while_redis_is_away_is_set_and_a_wrong_one_named() {
+    let limiter = Limiter::in_memory();
+    let operator = Operator::of(&limiter).await;
+    let body = |limit: &str, field: &str, value: Value| json!({ "limit": limit, "field": field, "value": value });
+    for limit in ["levered", "*"] {
+        done(&operator, "field", body(limit, "on_store_error", json!("local(20)"))).await;
+        let what = || limiter.overrides().by("act").here().get(limit);
+        assert_eq!(what().unwrap().on_store_error, Some(OnStoreError::local::<20>()));
+        for wrong in ["local(0)", "local(101)", "closed"] {
+            let body = body(limit, "on_store_error", json!(wrong));
+            let why = refused(&operator, "field", body).await;
+            assert!(why.contains("`on_store_error` must be `local`, `deny`, `allow`"), "{why}");
+            assert!(why.contains(&format!("not `{wrong}`")), "{why}");
+        }
+        done(&operator, "field", body(limit, "on_store_error", json!(null))).await;
+        assert_eq!(what(), None);
+    }
+    let (status, told) = operator.act("field", body("levered", "deny", json!(true))).await;
+    assert_eq!((status, &told["error"]), (400, &json!("`deny` is none of scale, on_store_error")));
+}
+
+/// A limit that refuses nobody yet.
+#[rate_limit(name = "stepped", period = "1h", threshold = 1, key = user, limiter = limiter)]
+async fn stepped(limiter: &Limiter, user: u32) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_step_of_a_share_tells_what_it_would_have_refused() {
+    let limiter = Limiter::in_memory();
+    let operator = Operator::of(&limiter).await;
+    let steps = async || operator.events().await.next("counts").await["stepped"]["steps"].clone();
+    limiter.overrides().here().set("stepped", Enforcement::DryRun).unwrap();
+    for user in 0..300 {
+        for _ in 0..2 {
+            stepped(&limiter, user).await.unwrap();
+        }
+    }
+    let expected = steps().await;
+    assert_eq!(expected[4], 300);
+    for (step, share) in ["1%", "5%", "10%", "25%", "100%"].into_iter().enumerate() {
+        let body = json!({ "limit": "stepped", "enforcement": null, "enforce": share });
+        done(&operator, "enforcement", body).await;
+        let mut refused = 0;
+        for user in 0..300 {
+            refused += u64::from(stepped(&limiter, user).await.is_err());
+        }
+        assert_eq!(json!(refused), expected[step], "{share}");
+    }
+}
+
+#[tokio::test]
 async fn a_limit_is_turned_on_step_by_step() {
     let limiter = Limiter::in_memory();
     let operator = Operator::of(&limiter).await;
-    for share in ["1%", "25%", "100%"] {
+    for share in ["1%", "10%", "100%"] {
         let body = json!({ "limit": "levered", "enforcement": null, "enforce": share });
         done(&operator, "enforcement", body).await;
         let told = operator.told_of("levered").await;
@@ -150,7 +209,8 @@ async fn an_operator_finds_the_three_levers_on_the_page() {
     let overrides = service.limiter.overrides();
     let browser = open(&service).await;
     click(&browser, "[data-limit=hello] .row").await;
-    // A tenth of the callers, and more of them.
+    // A part of the callers, and more of them.
+    until_said(&browser, "[data-steps]", "").await;
     click(&browser, "[data-share='5%']").await;
     until_said(&browser, ".more .facts", "enforced for 5 % of the callers (alice)").await;
     click(&browser, "[data-share='25%']").await;
@@ -185,6 +245,21 @@ async fn an_operator_finds_the_three_levers_on_the_page() {
     fill(&browser, ".more [name=scale]", "2").await;
     click(&browser, ".more [data-scale]").await;
     until_said(&browser, ".more .facts", "holds now4 per 1m").await;
+
+    // What calls get while Redis is away.
+    fill(&browser, ".more [name=on_store_error]", "local(0)").await;
+    click(&browser, ".more [data-on_store_error]").await;
+    until_said(&browser, ".card .answer.bad", "such as `local(20)`, not `local(0)`").await;
+    fill(&browser, ".more [name=on_store_error]", "local(20)").await;
+    click(&browser, ".more [data-on_store_error]").await;
+    until_said(&browser, ".more .facts", "local(20) while Redis is away").await;
+    let undo = "[data-undo][aria-label*='→ scale 2, local(20) while Redis is away']";
+    click(&browser, undo).await;
+    until("the undo", async || {
+        let what = overrides.get("hello").filter(|what| what.on_store_error.is_none());
+        (what?.scale_in_thousandths == Some(2_000)).then_some(())
+    })
+    .await;
     let errors: Vec<Value> = browser.log("browser").await;
     assert!(errors.iter().all(|it| it["message"].as_str().unwrap().contains("422")), "{errors:?}");
     is_clean(&browser, &service).await;

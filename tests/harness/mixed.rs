@@ -10,6 +10,7 @@ mod call;
 mod candidates;
 mod charges;
 mod excuses;
+mod local;
 mod note;
 mod numbers;
 mod pauses;
@@ -35,7 +36,7 @@ pub use self::{
 };
 
 /// The caller of all calls.
-pub const MIXED_CALLER: &str = "all";
+pub const MIXED_CALLER: &str = "bob";
 
 /// The deadline of each process's limiter.
 pub const MIXED_DEADLINE: Duration = Duration::from_millis(500);
@@ -47,7 +48,7 @@ pub const LONGEST_WAIT: Duration = Duration::from_millis(1_500);
 pub const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The features of a mix, by their names. Without one of them no call uses it.
-pub const FEATURES: [&str; 30] = [
+pub const FEATURES: [&str; 34] = [
     "lease",
     "wait",
     "permits",
@@ -63,11 +64,15 @@ pub const FEATURES: [&str; 30] = [
     "lower",
     "off",
     "rates",
+    "scale",
+    "enforce",
     "callers",
     "plans",
     "keypause",
     "block",
     "outage",
+    "local",
+    "first",
     "warn",
     "candidate",
     "threads",
@@ -131,7 +136,7 @@ const fn limit(name: &'static str, rule: Rule, period: u64, threshold: u32) -> M
 }
 
 /// The limits, by their numbers.
-pub const LIMITS: [MixedLimit; 9] = [
+pub const LIMITS: [MixedLimit; 10] = [
     MixedLimit { lease: Duration::from_millis(200), ..limit("ledger", Rule::Log, 2_000, 200) },
     MixedLimit {
         lease: Duration::from_millis(100),
@@ -147,10 +152,22 @@ pub const LIMITS: [MixedLimit; 9] = [
     limit("gate", Rule::Log, 2_000, 50_000),
     // It is refilled so slowly that its level at the end shows the calls of the whole round.
     limit("credit", Rule::Bucket(600), 1_000, 10),
+    // While Redis is away, each process admits a share of it.
+    limit("spare", Rule::Log, 2_000, 60),
 ];
 
-/// The number of the limit whose bucket is compared at the end of a round.
+/// The number of the limit whose bucket is compared at the end of a round. It has a factor of its own, which is 1: of
+/// another one it would be another bucket.
 pub const CREDIT: usize = 8;
+
+/// The number of the limit of which each process admits a share while Redis is away.
+pub const SPARE: usize = 9;
+
+/// That share, in percent.
+pub const LOCAL_SHARE: u8 = 20;
+
+/// The smallest share of the callers, in percent, that has the caller of all calls.
+pub const FIRST_SHARE: u8 = 71;
 
 /// The threshold of the candidate of the limit that only a pause refuses: one that refuses even less.
 pub const TRIED: u32 = 90_000;

@@ -26,7 +26,7 @@ pub struct RedisServer {
 pub(crate) struct Launch {
     /// `true` for a sentinel of other servers.
     is_sentinel: bool,
-    /// What the sentinel knows at its start, as in its file.
+    /// The text of the sentinel's file at its start.
     findings: String,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,

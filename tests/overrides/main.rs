@@ -13,3 +13,4 @@ mod scales;
 mod shares;
 mod sources;
 mod windows;
+mod wrong_levers;

@@ -82,6 +82,9 @@ async fn refused_calls_of_the_share_and_dry_runs_of_the_others_are_counted_apart
     assert!((20..90).contains(&refused), "{refused}");
     assert_eq!(counts.total(Verdict::Refused), refused);
     assert_eq!(counts.total(Verdict::WouldHaveRefused), 200 - refused);
+    // Those of the share are no dry run.
+    let left_out = [25, 100].map(|percent| counts.would_have_refused_for(percent));
+    assert_eq!(left_out, [0, 200 - refused]);
 }
 
 #[tokio::test]

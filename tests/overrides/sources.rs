@@ -161,7 +161,7 @@ impl Drop for Follower {
     }
 }
 
-fn follower() -> Command {
+pub(crate) fn follower() -> Command {
     let mut follower = Command::new(env!("CARGO_BIN_EXE_override_follower"));
     follower.env_remove("RATELIMIT_URL");
     follower

@@ -21,5 +21,6 @@ mod runtimes;
 mod settle;
 mod shutdown;
 mod store;
+mod two_budgets;
 mod under_load;
 mod waiting_for_redis;

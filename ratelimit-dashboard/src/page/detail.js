@@ -5,12 +5,12 @@ import { callerForm } from './caller.js';
 import { candidateCard } from './candidate.js';
 import { confirmed } from './confirm.js';
 import { element, id, mayAct, say, showAll } from './elements.js';
+import { valueFields } from './fields.js';
 import { isFleet } from './fleet.js';
 import { ENFORCEMENT, length, numbers, overridden, period, time } from './format.js';
 import { marksOf } from './history.js';
 import { ratePlot } from './plots.js';
 import { refusedCallers } from './refused.js';
-import { scaleField } from './scale.js';
 import { scopeForm } from './scope.js';
 
 const ENFORCEMENTS = [['on', 'Enforced'], ['dry_run', 'Dry run'], ['off', 'Off'], ['code', 'Follow the code']];
@@ -91,10 +91,10 @@ function told(said, counts) {
 }
 
 /** The shares of the callers by which a limit is turned on step by step. */
-const SHARES = ['1%', '5%', '25%', '100%'];
+const SHARES = ['1%', '5%', '10%', '25%', '100%'];
 
 /** The fields that each action sets or removes. */
-const OWN = { enforcement: ['enforcement', 'enforce'], scale: ['scale'], numbers: ['period', 'threshold', 'tiers', 'burst', 'concurrency'], candidate: ['candidate'] };
+const OWN = { enforcement: ['enforcement', 'enforce'], numbers: ['period', 'threshold', 'tiers', 'burst', 'concurrency'], candidate: ['candidate'] };
 
 /** Does something by a button, and says what has come of it. */
 function doing(scope, answer, overrides) {
@@ -106,7 +106,7 @@ function doing(scope, answer, overrides) {
       const times = hasTimes ? scope.times(body.enforcement === 'off') : {};
       // The times are those of the whole override, also of what another operator has set.
       const before = overrides().find((it) => it.limit === limit && it.scope === chosen)?.what;
-      const others = Object.entries(before ?? {}).filter(([field]) => !['from', 'until', 'by', ...OWN[what] ?? []].includes(field));
+      const others = Object.entries(before ?? {}).filter(([field]) => !['from', 'until', 'by', ...OWN[what] ?? [body.field]].includes(field));
       const moment = (at) => new Date(at === 'never' ? 0 : at ?? 0).getTime();
       const changed = Object.keys(times).filter((it) => moment(before?.[it]) !== moment(times[it]));
       const both = others.length > 0 && changed.length > 0;
@@ -144,7 +144,8 @@ function actions(name) {
     type: 'button', 'data-share': share, 'aria-pressed': 'false',
     onclick: () => run('enforcement', { enforcement: null, enforce: share }, `enforced for ${share} of the callers`),
   }, share.replace('%', ' %')));
-  const factor = scaleField((scale) => run('scale', { scale }, scale === null ? 'no scale' : `scale ${scale}`));
+  const steps = element('p', { class: 'hint', 'data-steps': true });
+  const values = valueFields((field, value) => run('field', { field, value }, value === null ? `no ${field}` : overridden({ [field]: value })));
   const takeBack = element('button', {
     type: 'button', 'data-take-back': true, onclick: () => finish(run('override', {}, 'override removed')),
   }, 'Remove override');
@@ -178,8 +179,8 @@ function actions(name) {
     element('section', { class: 'card', 'aria-labelledby': heading },
       element('h3', { id: heading }, 'Override'),
       element('div', { class: 'segments', role: 'group', 'aria-label': 'Enforcement' }, ...buttons),
-      element('div', { class: 'segments', role: 'group', 'aria-label': 'Enforced for a share of the callers, and a dry run for the others' }, ...shares),
-      numbersForm.place, factor, answer), candidate.place,
+      element('div', { class: 'segments', role: 'group', 'aria-label': 'Enforced for a share of the callers, and a dry run for the others' }, ...shares), steps,
+      numbersForm.place, ...values, answer), candidate.place,
   );
   const caller = callerForm(name, scope);
   const most = refusedCallers(name, caller.choose);
@@ -200,6 +201,8 @@ function actions(name) {
     count(counts) {
       most.count(counts);
       candidate.count(counts);
+      const wouldRefuse = SHARES.map((share, step) => `${counts.steps?.[step]} at ${share.replace('%', ' %')}`);
+      say(steps, counts.steps?.at(-1) > 0 ? `Of the calls that a dry run has let pass, it would have refused ${wouldRefuse.join(', ')}.` : '');
     },
   };
 }

@@ -3,11 +3,11 @@
 import { act, listen } from './api.js';
 import { detail } from './detail.js';
 import { element, id, mayAct, say } from './elements.js';
+import { valueFields } from './fields.js';
 import { fleetOf, followFleet } from './fleet.js';
 import { amount, ENFORCEMENT, numbers, overridden, period, rate, recent, time } from './format.js';
 import { marksOf, showChanges } from './history.js';
 import { COUNTS, SHOWN, forgetColors, ratePlot, spark } from './plots.js';
-import { scaleField } from './scale.js';
 import { scopeForm } from './scope.js';
 
 const at = (name) => document.getElementById(name);
@@ -273,7 +273,7 @@ function told(next) {
   storeChip();
   const global = next.enforcement;
   // Also a factor, and what is to come.
-  const isOther = ({ what }) => (Array.isArray(what) || what.scale !== undefined || new Date(what.from ?? 0) > Date.now())
+  const isOther = ({ what }) => (Array.isArray(what) || what.scale !== undefined || what.on_store_error !== undefined || new Date(what.from ?? 0) > Date.now())
     && JSON.stringify(what) !== JSON.stringify(global?.what);
   const most = [...global && global.what.enforcement !== 'on' ? [global] : [], ...next.of_all.filter(isOther)];
   if (most.length > 0) chip(at('all'), most.map(({ what, by }) => `all limits: ${overridden(what)} (${what.by ?? by})`).join(' · '), 'bad');
@@ -333,25 +333,20 @@ at('kill').addEventListener('click', () => {
   dialog.showModal();
 });
 at('dialog-cancel').addEventListener('click', () => dialog.close());
-at('dialog-confirm').addEventListener('click', async () => {
+async function ofAll(action, body) {
+  try {
+    const { done } = await act(action, { ...body(), scope: allScope.scope() });
+    dialog.close();
+    say(at('all-answer'), `All limits: ${done}`);
+  } catch (error) {
+    say(at('dialog-answer'), error.message);
+  }
+}
+at('dialog-confirm').addEventListener('click', () => {
   const chosen = dialog.querySelector('[name=enforcement]:checked')?.value ?? '';
-  try {
-    const { done } = await act('all', { enforcement: chosen || null, ...allScope.times(chosen === 'off'), scope: allScope.scope() });
-    dialog.close();
-    say(at('all-answer'), `All limits: ${done}`);
-  } catch (error) {
-    say(at('dialog-answer'), error.message);
-  }
+  return ofAll('all', () => ({ enforcement: chosen || null, ...allScope.times(chosen === 'off') }));
 });
-at('dialog-scale').replaceWith(scaleField(async (scale) => {
-  try {
-    const { done } = await act('scale', { limit: '*', scale, ...allScope.times(), scope: allScope.scope() });
-    dialog.close();
-    say(at('all-answer'), `All limits: ${done}`);
-  } catch (error) {
-    say(at('dialog-answer'), error.message);
-  }
-}));
+at('dialog-values').replaceWith(...valueFields((field, value) => ofAll('field', () => ({ limit: '*', field, value, ...allScope.times() }))));
 
 // Colours.
 

@@ -17,7 +17,7 @@ use crate::{
     error::{Busy, Exceeded, RateLimitError, Unavailable, UnavailableReason},
     key::KeyRef,
     observe::{self, Observed},
-    overrides::Effective,
+    overrides::{Effective, place_in_share},
     policy::Policy,
     request::{DecidedBy, OnStoreError, Op, Outcome, Request},
     telemetry::Recorder,
@@ -281,11 +281,16 @@ impl<'a> Call<'a> {
             let caller = outcome.and_then(|_| self.observed_caller(effective));
             Observed { caller, answer: Err(error.clone()), is_dry_run }
         });
+        let is_decided =
+            !matches!(error, RateLimitError::Unavailable(_) | RateLimitError::InvalidPolicy(_));
         if !is_dry_run {
-            if !matches!(error, RateLimitError::Unavailable(_) | RateLimitError::InvalidPolicy(_)) {
+            if is_decided {
                 self.count_refused(self.limiter.inner.backend.uptime());
             }
             return Err(error);
+        }
+        if let Some(counters) = self.counters.filter(|_| is_decided) {
+            counters.count_left_out(place_in_share(self.caller));
         }
         let policy = effective.policy().shown_name().text();
         self.limiter.inner.notices.would_have_refused(policy, &error);

@@ -211,9 +211,9 @@ impl CallerTable {
     }
 }
 
-/// Returns the hash of a caller by which a share of the callers is chosen, the same in all processes.
-pub(super) fn shared_hash(caller: &Caller) -> u64 {
-    keyed_hash([0; 2], caller.parts())
+/// Returns the place of a caller among 100, the same in all processes: it is in every larger share, in percent.
+pub(crate) fn place_in_share(caller: &Caller) -> u8 {
+    (keyed_hash([0; 2], caller.parts()) % 100) as u8
 }
 
 #[expect(deprecated, reason = "std has no other hash that is keyed and the same everywhere")]

@@ -251,12 +251,10 @@ impl Override {
         self.enforcement.is_some() || self.enforce.is_some() || self.deny
     }
 
-    /// Returns the enforcement of the callers with this hash, if the override sets one.
-    pub(super) fn enforcement_of(&self, hash: impl FnOnce() -> u64) -> Option<Enforcement> {
-        let of_share = |percent: u8| {
-            let is_within = hash() % 100 < percent.into();
-            if is_within { Enforcement::On } else { Enforcement::DryRun }
-        };
+    /// Returns the enforcement of the caller with this place among 100, if the override sets one.
+    pub(super) fn enforcement_of(&self, place: impl FnOnce() -> u8) -> Option<Enforcement> {
+        let of_share =
+            |percent| if place() < percent { Enforcement::On } else { Enforcement::DryRun };
         self.enforcement.or_else(|| self.enforce.map(of_share))
     }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 use super::{
     Enforcement, Layer, Override, OverrideSource, Overrides,
     applied::{AppliedOverride, PLANS},
-    callers::{CallerTable, Identities, shared_hash},
+    callers::{CallerTable, Identities, place_in_share},
     candidate::Candidate,
     effective::Effective,
     filter::NameBits,
@@ -141,7 +141,7 @@ impl Snapshot {
             let answer = Denied::new(written, wait.map(Result::unwrap_or_default));
             return Effective::answered(written, answer.into());
         }
-        let of_caller_by = |what: &Override| what.enforcement_of(|| shared_hash(caller));
+        let of_caller_by = |what: &Override| what.enforcement_of(|| place_in_share(caller));
         let global = self.global.as_ref().and_then(|(global, _)| of_caller_by(global));
         let globally = |own: Enforcement| global.map_or(own, |global| own.max(global));
         let find = |name: PolicyName| self.find(name.hash(), name.text());

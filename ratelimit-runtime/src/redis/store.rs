@@ -49,8 +49,17 @@ impl RedisStore {
         Ok(self.servers.send(key, self.deadline_from_now(), IDEMPOTENT, build).await?)
     }
 
-    /// Sends a command within a deadline, and decodes its reply.
+    /// Sends a short idempotent command, as [`ask`](Self::ask), and decodes its reply.
     pub(super) async fn run<T: FromRedisValue>(
+        &self,
+        key: &[u8],
+        command: &Cmd,
+    ) -> Result<T, UnavailableReason> {
+        self.run_with(key, command, IDEMPOTENT, self.deadline).await
+    }
+
+    /// Sends a command with other options and another deadline, and decodes its reply.
+    pub(super) async fn run_with<T: FromRedisValue>(
         &self,
         key: &[u8],
         command: &Cmd,

@@ -39,6 +39,8 @@ pub(crate) struct LimitCounters {
     pub(super) further_units: [AtomicU64; VERDICTS],
     /// The refused calls by tier, from the second tier on.
     pub(super) refused_by_further: [AtomicU64; FURTHER_TIERS],
+    /// The calls that a dry run would have refused, by the place of their callers among 100.
+    pub(super) left_out: [[AtomicU64; 10]; 10],
     /// The largest used share of a caller's quota since it was last read, in parts of [`WHOLE`].
     pub(super) used: AtomicU32,
     /// The share before it was last read.
@@ -133,6 +135,11 @@ impl LimitCounters {
     pub(crate) fn count(&'static self, verdict: Verdict, decided_by: DecidedBy) {
         self.calls[verdict as usize][decided_by as usize].fetch_add(1, Ordering::Relaxed);
         metrics::decided(self.name, &self.metrics, verdict, decided_by);
+    }
+
+    /// Counts a call that a dry run would have refused by the place of its caller among 100.
+    pub(crate) fn count_left_out(&self, place: u8) {
+        self.left_out.as_flattened()[usize::from(place)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records the share of the limit under which this process has decided a call alone, in percent.

@@ -83,6 +83,7 @@ pub struct PolicyStats {
     units: [u64; VERDICTS],
     refused_by_tier: Vec<u64>,
     refused_within: [u64; TimeWindow::ALL.len()],
+    left_out: [u64; 100],
     policy: Option<Policy>,
     local_share: Option<u8>,
     max_used_share: f64,
@@ -110,6 +111,7 @@ impl PolicyStats {
             refused_by_tier: [by_first].into_iter().chain(further).collect(),
             refused_within: [TimeWindow::Minute, TimeWindow::TenMinutes, TimeWindow::Hour]
                 .map(|window| limit.refused.calls_within(window)),
+            left_out: std::array::from_fn(|place| count(&limit.left_out.as_flattened()[place])),
             policy: *limit.recent.lock(),
             local_share: Some(limit.local_share.load(Ordering::Relaxed)).filter(|share| *share > 0),
             max_used_share: limit.max_used_share(),
@@ -155,6 +157,14 @@ impl PolicyStats {
     #[must_use]
     pub fn refused_within(&self, window: TimeWindow) -> u64 {
         self.refused_within[window as usize]
+    }
+
+    /// Returns the number of calls that passed in a dry run, and that the limit would have refused under
+    /// [`enforce`](crate::Override::enforce) for this share of the callers, in percent. Calls that no store decided are
+    /// none of them.
+    #[must_use]
+    pub fn would_have_refused_for(&self, percent: u8) -> u64 {
+        self.left_out.iter().take(percent.into()).sum()
     }
 
     /// Returns the effective policy of a recent call: the first one, and later one of sixteen that are admitted. Its

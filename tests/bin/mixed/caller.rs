@@ -1,9 +1,10 @@
 //! The calls of a process, of which it prints what happens.
 
 use std::{
+    cmp::Ordering,
     sync::{
         Arc, LazyLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
     time::Duration,
@@ -12,7 +13,10 @@ use std::{
 use fastrand::Rng;
 use harness::{
     Promises,
-    mixed::{CallNote, LIMITS, MIXED_CALLER, MixedLimit, Note, NoteLine, Reply, SMALL_PLAN},
+    mixed::{
+        CallNote, LIMITS, LOCAL_SHARE, MIXED_CALLER, MixedLimit, Note, NoteLine, Reply, SMALL_PLAN,
+        SPARE,
+    },
     wall_clock,
 };
 use ratelimit_runtime::{
@@ -68,6 +72,8 @@ pub(crate) struct Question {
     pub(crate) is_trial: bool,
     /// The time after which the caller gives up.
     pub(crate) leaves: Option<Duration>,
+    /// Its place among the budgets of a call, from 1 on.
+    pub(crate) budget: u8,
 }
 
 /// Prints an event. It is one write.
@@ -119,7 +125,7 @@ impl Caller {
     }
 
     fn asks(&self, question: &Question, is_joint: bool) -> u64 {
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let call = self.calls.fetch_add(1, Relaxed);
         let asks = CallNote {
             limit: question.limit,
             cost: question.cost.into(),
@@ -132,13 +138,14 @@ impl Caller {
             is_small: question.is_small,
             blocks: question.blocks,
             warn_at: question.warn_at.into(),
+            budget: question.budget,
         };
         note(call, Note::Asks(asks));
         call
     }
 
-    /// Asks, and runs a body if the call is admitted.
-    pub(crate) async fn call(&self, question: Question, random: &mut Rng, body: Duration) {
+    /// Asks, and runs a body if the call is admitted. Returns `true` if it was admitted without Redis.
+    pub(crate) async fn call(&self, question: Question, random: &mut Rng, body: Duration) -> bool {
         let policy = policy_of(&question);
         let mut check = self.limiter.check(&policy, MIXED_CALLER).cost(question.cost);
         check = check.warn_at(question.warn_at);
@@ -153,26 +160,66 @@ impl Caller {
         }
         if question.limit == GATE {
             check = check.on_store_error(OnStoreError::Local);
+        } else if question.limit == SPARE {
+            check = check.on_store_error(OnStoreError::local::<LOCAL_SHARE>());
         }
         let call = self.asks(&question, false);
         let answer = CALL.scope(call, Promises::scope(check.into_future()));
         let answer = match question.leaves {
             None => answer.await,
-            Some(patience) => match timeout(patience, answer).await {
-                Ok(answer) => answer,
-                Err(_) => return note(call, Note::Answered(Reply::Left)),
-            },
+            Some(patience) => {
+                let Ok(answer) = timeout(patience, answer).await else {
+                    note(call, Note::Answered(Reply::Left));
+                    return false;
+                };
+                answer
+            }
         };
         if let Err(RateLimitError::Exceeded(refused)) = &answer {
             let wait = refused.retry_after().as_micros().try_into().expect("some seconds");
             note(call, Note::RefusedFor(wait));
         }
-        if answer.as_ref().is_ok_and(|it| it.decided_by() != DecidedBy::Store) {
+        let is_here = answer.as_ref().is_ok_and(|it| it.decided_by() != DecidedBy::Store);
+        if is_here {
             note(call, Note::Here);
         }
         note(call, Note::Answered(reply(answer.as_ref())));
         if let Ok(decision) = answer {
             self.run(call, &question, decision, random, body).await;
+        }
+        is_here
+    }
+
+    /// Asks two budgets, of which the first one that admits the call pays for it.
+    pub(crate) async fn call_first(
+        &self,
+        mut questions: [Question; 2],
+        random: &mut Rng,
+        body: Duration,
+    ) {
+        (questions[0].budget, questions[1].budget) = (1, 2);
+        let policies = questions.map(|question| policy_of(&question));
+        let checks = [0, 1]
+            .map(|at| self.limiter.check(&policies[at], MIXED_CALLER).cost(questions[at].cost));
+        let calls = questions.map(|question| self.asks(&question, false));
+        let answer = self.limiter.check_first(checks).await;
+        let last = match &answer {
+            Ok(decision) => Some(decision.policy()),
+            // All have refused, and the error is that of one.
+            Err(RateLimitError::Exceeded(_) | RateLimitError::TooLarge(_)) => None,
+            Err(error) => Some(error.policy()),
+        };
+        let last = last.map_or(1, |name| usize::from(policies[0].name() != name));
+        for (at, call) in calls.into_iter().enumerate() {
+            let reply = match at.cmp(&last) {
+                Ordering::Less => Reply::Refused,
+                Ordering::Equal => reply(answer.as_ref()),
+                Ordering::Greater => Reply::Spared,
+            };
+            note(call, Note::Answered(reply));
+        }
+        if let Ok(decision) = answer {
+            self.run(calls[last], &questions[last], decision, random, body).await;
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod caller;
 mod faults;
+mod operator;
 mod plan;
 mod process;
 mod round;

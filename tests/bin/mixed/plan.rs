@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use fastrand::Rng;
-use harness::mixed::{CREDIT, FEATURES, LIMITS, MODES, OfCaller};
+use harness::mixed::{CREDIT, FEATURES, FIRST_SHARE, LIMITS, MODES, OfCaller};
 
 /// The lengths of the load, in microseconds: on one server, and on several.
 const LOADS: [u64; 2] = [7_000_000, 10_000_000];
@@ -88,6 +88,10 @@ pub(crate) enum Act {
     /// An override with this number.
     Number(u32),
     Off,
+    /// An override for this share of the callers, in percent.
+    Share(u8),
+    /// This factor of all limits, in thousandths.
+    Scale(u32),
     /// An override with twice the period.
     Slow,
     /// Without override.
@@ -137,7 +141,7 @@ impl Plan {
     pub(crate) fn new(seed: u64, mix: &Mix) -> Self {
         let (mut random, load) = (Rng::with_seed(seed), mix.load());
         let mut acts = Vec::new();
-        let changes: Vec<&str> = ["raise", "lower", "off", "rates", "reset"]
+        let changes: Vec<&str> = ["raise", "lower", "off", "rates", "enforce", "reset"]
             .into_iter()
             .filter(|it| mix.has(it))
             .collect();
@@ -151,6 +155,8 @@ impl Plan {
                 _ if limit == GATE => Act::Reset(random.usize(..PROCESSES)),
                 "lower" => Act::Number(number / 2),
                 "off" => Act::Off,
+                // The shares on both sides of the caller.
+                "enforce" => Act::Share([1, FIRST_SHARE - 1, FIRST_SHARE, 100][random.usize(..4)]),
                 "rates" if RATED.contains(&limit) => Act::Slow,
                 "raise" | "rates" => Act::Number(number * 2),
                 _ => Act::Reset(random.usize(..PROCESSES)),
@@ -173,6 +179,17 @@ impl Plan {
                 }
             }
             at += random.u64(150_000..700_000);
+        }
+        if mix.has("scale") {
+            let mut random = Rng::with_seed(seed ^ 0x5c);
+            let mut at = random.u64(600_000..1_500_000);
+            while at < load - 800_000 {
+                let until = (at + random.u64(300_000..2_000_000)).min(load - 300_000);
+                let factor = [500, 2_000, 300, 1_000][random.usize(..4)];
+                // It is of no limit.
+                acts.extend([(at, 0, Act::Scale(factor)), (until, 0, Act::Scale(0))]);
+                at = until + random.u64(100_000..1_500_000);
+            }
         }
         if mix.has("callers") {
             of_caller(&mut Rng::with_seed(seed ^ 0xca), load, &mut acts);

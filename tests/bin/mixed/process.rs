@@ -5,19 +5,19 @@ use std::{
     io::{Read, stdin},
     sync::{Arc, atomic::AtomicU64, mpsc},
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use fastrand::Rng;
 use harness::{
     Promises,
     mixed::{
-        BLOCKS, LIMITS, LONGEST_WAIT, MIXED_CALLER, MIXED_DEADLINE, MixedLimit, Note, OfCaller,
-        TRIED,
+        BLOCKS, CREDIT, LIMITS, LONGEST_WAIT, MIXED_CALLER, MIXED_DEADLINE, MixedLimit, Note,
+        SPARE, TRIED,
     },
     wall_clock,
 };
-use ratelimit_runtime::{Enforcement, Limiter, OnStoreError, Override};
+use ratelimit_runtime::{Limiter, OnStoreError, Override};
 use tokio::{
     runtime::{Builder, Runtime},
     task::JoinSet,
@@ -26,7 +26,8 @@ use tokio::{
 
 use crate::{
     caller::{Caller, Question, note, policy_of, promised},
-    plan::{Act, BOTH, GATE, Mix, Plan},
+    operator::unscaled,
+    plan::{BOTH, GATE, Mix, Plan},
 };
 
 /// The runtime that made the limiter, the one that is blocked, and those that end.
@@ -81,6 +82,7 @@ pub(crate) fn call(url: &str, number: &str, seed: &str, span: (&str, &str), mix:
         let tried = Override::new().threshold(TRIED);
         caller.limiter.overrides().candidate(LIMITS[GATE].name, tried).expect("a valid candidate");
     }
+    caller.limiter.overrides().here().set(LIMITS[CREDIT].name, unscaled()).expect("a valid factor");
     let until_start = caller.from.saturating_sub(wall_clock());
     thread::sleep(Duration::from_micros(until_start));
     let (ended, others_end) = mpsc::channel();
@@ -136,6 +138,9 @@ impl Caller {
             }
         }
         tasks.spawn(self.clone().plain(random.fork()));
+        if self.has("local") {
+            tasks.spawn(self.clone().alone(random.fork()));
+        }
         if self.runtime == MAKER {
             tasks.spawn(self.clone().operate());
         }
@@ -236,11 +241,21 @@ impl Caller {
         }
     }
 
+    /// Calls of the limit with a share for each process: some while Redis decides them, and more while it is away.
+    async fn alone(self, mut random: Rng) {
+        while !self.is_over() {
+            let (limit, cost) = (SPARE, random.u32(1..=2));
+            let question = Question { limit, cost, ..Question::default() };
+            let is_here = self.call(question, &mut random, Duration::ZERO).await;
+            self.pause(&mut random, if is_here { 10_000 } else { 500_000 }).await;
+        }
+    }
+
     /// Calls that do not wait, peeks, repeated ids, and two limits together.
     async fn plain(self, mut random: Rng) {
         let mut last_id = 0;
         while !self.is_over() {
-            let limit = if random.u8(..4) == 0 { BARRED } else { random.usize(..LIMITS.len()) };
+            let limit = if random.u8(..4) == 0 { BARRED } else { random.usize(..SPARE) };
             let cost = if limit == SLOTS { 1 } else { random.u32(1..=3) };
             let mut question = Question { limit, cost, ..Question::default() };
             let body = Duration::from_millis(random.u64(..30));
@@ -248,7 +263,7 @@ impl Caller {
                 (question.limit, question.is_trial) = (LEDGER, true);
             }
             question.warn_at = self.warn_at(question.limit, &mut random);
-            match random.u8(..6) {
+            match random.u8(..7) {
                 0 if self.has("peek") => {
                     let _ = self.limiter.peek(&policy_of(&question), MIXED_CALLER).await;
                 }
@@ -276,6 +291,13 @@ impl Caller {
                     question = Question { limit: GATE, cost, ..Question::default() };
                     self.call(question, &mut random, Duration::ZERO).await;
                 }
+                4 if self.has("first") => {
+                    let limit = [FIXED, COUNTER, BARRED][random.usize(..3)];
+                    let first = Question { limit, ..question };
+                    let limit = if random.u8(..3) == 0 { LEDGER } else { CREDIT };
+                    let second = Question { limit, ..question };
+                    self.call_first([first, second], &mut random, body).await;
+                }
                 _ => {
                     if question.limit == BARRED && self.has("block") {
                         question.blocks = random.usize(..BLOCKS.len());
@@ -288,83 +310,6 @@ impl Caller {
                 }
             }
             self.pause(&mut random, 60_000).await;
-        }
-    }
-
-    /// Changes limits by the plan. One that starts late makes up for the last change.
-    async fn operate(self) {
-        let overrides = self.limiter.overrides();
-        for &(at, limit, act) in &self.plan.acts {
-            let until = (self.from + at).saturating_sub(wall_clock());
-            sleep(Duration::from_micros(until)).await;
-            let (name, from) = (LIMITS[limit].name, wall_clock());
-            let number = |number: u32| match LIMITS[limit].threshold {
-                0 => Override::new().concurrency(number),
-                _ => Override::new().threshold(number),
-            };
-            match act {
-                Act::Number(to) => {
-                    // The second of two windows, of which the first has passed. The time of Redis is as old here
-                    // as its answer was late.
-                    let begun = SystemTime::now() - Duration::from_secs(60);
-                    let windows = vec![number(1).until(begun), number(to).from(begun)];
-                    overrides.here().set(name, windows).expect("valid numbers");
-                    note(0, Note::Overrides(limit, to.into(), from));
-                }
-                Act::Slow => {
-                    let slow = Override::new().period(2 * LIMITS[limit].period);
-                    overrides.here().set(name, slow).expect("a valid period");
-                    note(0, Note::Slows(limit, from));
-                }
-                Act::Off => {
-                    let off = Override::new().enforcement(Enforcement::Off);
-                    overrides.here().set(name, off).expect("a valid override");
-                    note(0, Note::Off(limit, from));
-                }
-                Act::Back => {
-                    overrides.here().remove(name);
-                    note(0, Note::Overrides(limit, 0, from));
-                }
-                Act::OfCaller(what, until) => {
-                    let until = if until == 0 { 0 } else { self.from + until };
-                    let of_caller = match what {
-                        OfCaller::Number(to) => number(to.try_into().expect("a small number")),
-                        OfCaller::Off => Override::new().enforcement(Enforcement::Off),
-                        OfCaller::Denied => Override::new().deny(),
-                        OfCaller::Removed => Override::new(),
-                    };
-                    if what == OfCaller::Removed {
-                        overrides.here().remove((name, MIXED_CALLER));
-                    } else {
-                        let ends = SystemTime::UNIX_EPOCH + Duration::from_micros(until);
-                        // A process that stood still may set it when it has ended.
-                        let begun = SystemTime::now().min(ends) - Duration::from_millis(50);
-                        let of_caller = if until == 0 {
-                            of_caller
-                        } else {
-                            let whole = of_caller.clone().from(begun).until(ends);
-                            vec![of_caller.until(begun), whole].into()
-                        };
-                        let set = overrides.here().set((name, MIXED_CALLER), of_caller);
-                        set.expect("a valid override");
-                    }
-                    note(0, Note::OfCaller(limit, what, until, from));
-                }
-                Act::Reset(number) if number == self.number && until > 0 => {
-                    // Also one without an answer may have reset the limit.
-                    let _ = self.limiter.reset(&LIMITS[limit].policy(), MIXED_CALLER).await;
-                    note(0, Note::Reset(limit, from));
-                }
-                Act::Pause(number, length) if number == self.number && until > 0 => {
-                    // Also one without an answer may be in force.
-                    note(0, Note::Pauses(limit, length, from));
-                    let (policy, time) = (LIMITS[limit].policy(), Duration::from_micros(length));
-                    if self.limiter.pause(&policy, MIXED_CALLER, time).await.is_ok() {
-                        note(0, Note::Paused(limit, length, from));
-                    }
-                }
-                Act::Reset(_) | Act::Pause(..) => {}
-            }
         }
     }
 

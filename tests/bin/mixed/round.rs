@@ -12,7 +12,7 @@ use fastrand::Rng;
 use harness::{
     mixed::{
         Audit, CREDIT, Findings, LIMITS, LOSES_KEYS, MIXED_CALLER, MixedLimit, MixedRound,
-        ProcessNotes, Rule,
+        ProcessNotes, Rule, SPARE,
     },
     uncached, wall_clock,
 };
@@ -206,7 +206,7 @@ fn audit(store: &Store) -> Vec<Audit> {
         for (limit, it) in LIMITS.iter().enumerate() {
             let (policy, all) = match it.rule {
                 // Some of its calls are decided without Redis.
-                _ if limit == GATE => continue,
+                _ if [GATE, SPARE].contains(&limit) => continue,
                 // Of another rate it would be another bucket.
                 Rule::Bucket(burst) if limit == CREDIT => (it.policy(), burst),
                 Rule::Bucket(_) => continue,

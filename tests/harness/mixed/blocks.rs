@@ -95,6 +95,7 @@ impl MixedRound {
             let unknown = self.of(limit).filter(|call| {
                 // Two limits that are asked together have one wait.
                 let is_unknown = matches!(call.reply, None | Some(Reply::Undecided | Reply::Left))
+                    || call.is_exempt()
                     || call.is_joint && call.reply == Some(Reply::Refused);
                 is_unknown && call.blocks > 0 && (since..=block.began.1).contains(&call.asked)
             });

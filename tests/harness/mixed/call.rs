@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use super::{
     CallNote, LIMITS, LONGEST_WAIT, MixedLimit, Note, NoteLine, PERMIT_TIMEOUT, ProcessNotes,
-    Reply, Span, micros,
+    Reply, SPARE, Span, micros,
 };
 
 /// The longest interval between two looks at a permit in which it was certainly held throughout.
@@ -55,6 +55,16 @@ impl Deref for MixedCall {
 impl MixedCall {
     pub(super) fn is_admitted(&self) -> bool {
         matches!(self.reply, Some(Reply::Admitted { is_counted: true, .. }))
+    }
+
+    /// Returns `true` for a call that passed without being counted.
+    pub(super) fn is_exempt(&self) -> bool {
+        matches!(self.reply, Some(Reply::Admitted { is_counted: false, .. }))
+    }
+
+    /// Returns `true` if its process decided it alone, under its share.
+    pub(super) fn is_alone(&self) -> bool {
+        self.is_here && self.limit == SPARE
     }
 
     /// Returns `true` for a call that has waited, and was admitted then.

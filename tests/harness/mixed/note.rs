@@ -46,6 +46,10 @@ pub enum Note {
     Slows(usize, u64),
     /// The process has switched a limit off since that time.
     Off(usize, u64),
+    /// The process enforces a limit for a share of the callers since that time, in percent.
+    Share(usize, u8, u64),
+    /// The process multiplies all numbers by a factor since that time, in thousandths.
+    Scales(u64, u64),
     /// The process has overridden a limit for the caller since the second time, until the first one, 0 for ever.
     OfCaller(usize, OfCaller, u64, u64),
     /// The process has reset a limit since that time.
@@ -87,6 +91,8 @@ pub struct CallNote {
     pub blocks: usize,
     /// The share of the limit of which its caller is warned, in percent; 0 for none.
     pub warn_at: u64,
+    /// Its place among the budgets of which one pays for a call, from 1 on; 0 for a call without.
+    pub budget: u8,
 }
 
 /// The answer of a call.
@@ -109,6 +115,8 @@ pub enum Reply {
     Undecided,
     /// The caller gave up.
     Left,
+    /// An earlier budget has paid: this one was not asked.
+    Spared,
 }
 
 impl fmt::Display for NoteLine {
@@ -128,11 +136,12 @@ impl fmt::Display for NoteLine {
                 is_small,
                 blocks,
                 warn_at,
+                budget,
             }) => {
                 let flags = [is_leased, is_joint, is_small].map(u8::from);
                 let [is_leased, is_joint, is_small] = flags;
                 write!(f, "asks {limit} {cost} {max_wait} {runtime} {id} {is_leased} {is_joint} ")?;
-                write!(f, "{leave} {is_small} {blocks} {warn_at}")
+                write!(f, "{leave} {is_small} {blocks} {warn_at} {budget}")
             }
             Note::RefusedFor(wait) => write!(f, "refused_for {wait}"),
             Note::Promised(turn) => write!(f, "promised {turn}"),
@@ -144,6 +153,7 @@ impl fmt::Display for NoteLine {
             Note::Answered(Reply::Denied) => f.write_str("denied"),
             Note::Answered(Reply::Undecided) => f.write_str("undecided"),
             Note::Answered(Reply::Left) => f.write_str("left"),
+            Note::Answered(Reply::Spared) => f.write_str("spared"),
             Note::Here => f.write_str("here"),
             Note::Held => f.write_str("held"),
             Note::Lost => f.write_str("lost"),
@@ -154,6 +164,8 @@ impl fmt::Display for NoteLine {
             Note::Overrides(limit, number, from) => write!(f, "overrides {limit} {number} {from}"),
             Note::Slows(limit, from) => write!(f, "slows {limit} {from}"),
             Note::Off(limit, from) => write!(f, "off {limit} {from}"),
+            Note::Share(limit, percent, from) => write!(f, "share {limit} {percent} {from}"),
+            Note::Scales(factor, from) => write!(f, "scales {factor} {from}"),
             Note::OfCaller(limit, what, until, from) => {
                 let (word, number) = match what {
                     OfCaller::Number(number) => ("number", number),
@@ -196,6 +208,7 @@ impl NoteLine {
                 is_small: number(11) == 1,
                 blocks: size(12),
                 warn_at: number(13),
+                budget: byte(14),
             }),
             "refused_for" => Note::RefusedFor(number(3)),
             "promised" => Note::Promised(number(3)),
@@ -207,6 +220,7 @@ impl NoteLine {
             "denied" => Note::Answered(Reply::Denied),
             "undecided" => Note::Answered(Reply::Undecided),
             "left" => Note::Answered(Reply::Left),
+            "spared" => Note::Answered(Reply::Spared),
             "here" => Note::Here,
             "held" => Note::Held,
             "lost" => Note::Lost,
@@ -217,6 +231,8 @@ impl NoteLine {
             "overrides" => Note::Overrides(size(3), number(4), number(5)),
             "slows" => Note::Slows(size(3), number(4)),
             "off" => Note::Off(size(3), number(4)),
+            "share" => Note::Share(size(3), byte(4), number(5)),
+            "scales" => Note::Scales(number(3), number(4)),
             "caller" => {
                 let what = match words[4] {
                     "number" => OfCaller::Number(number(5)),
@@ -257,10 +273,18 @@ mod tests {
             is_small: true,
             blocks: 2,
             warn_at: 80,
+            budget: 2,
         });
         let admitted = |is_counted, waited| Note::Answered(Reply::Admitted { is_counted, waited });
-        let replies = [Reply::Refused, Reply::Busy, Reply::Denied, Reply::Undecided, Reply::Left];
-        let replies = replies.map(Note::Answered);
+        let replies = [
+            Reply::Refused,
+            Reply::Busy,
+            Reply::Denied,
+            Reply::Undecided,
+            Reply::Left,
+            Reply::Spared,
+        ]
+        .map(Note::Answered);
         let of_caller = [OfCaller::Number(7), OfCaller::Off, OfCaller::Denied, OfCaller::Removed];
         let of_caller = of_caller.map(|what| Note::OfCaller(1, what, 9, 6));
         let others = [
@@ -280,6 +304,8 @@ mod tests {
             Note::Overrides(1, 20, 6),
             Note::Slows(1, 6),
             Note::Off(1, 6),
+            Note::Share(1, 20, 6),
+            Note::Scales(500, 6),
             Note::Reset(1, 6),
             Note::Pauses(1, 7, 6),
             Note::Paused(1, 7, 6),

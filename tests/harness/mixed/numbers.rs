@@ -1,6 +1,9 @@
-//! The numbers in force in each process: those of a limit's overrides, and those of its caller before them.
+//! The numbers in force in each process: those of a limit's overrides, and those of its caller before them, times the
+//! factor of all limits.
 
-use super::{Findings, LIMITS, MixedRound, Reply, Rule, Span, call::MixedCall, overlaps};
+use super::{
+    CREDIT, FIRST_SHARE, Findings, LIMITS, MixedRound, Reply, Rule, Span, call::MixedCall, overlaps,
+};
 
 /// An override of one caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,18 +25,36 @@ pub struct NumberChange {
     pub process: usize,
     /// The number of the limit.
     pub limit: usize,
-    /// The threshold, or the calls in flight; none while the limit is off, 0 while its caller is shut out.
+    /// The threshold, or the calls in flight, before the factor; none while the limit is off, 0 while its caller is shut
+    /// out.
     pub number: Option<u64>,
+    /// The factor of all numbers, in thousandths.
+    pub factor: u64,
+    /// `true` if the limit is enforced for a share of the callers that does not have this one.
+    pub is_left_out: bool,
     /// The time in which it was perhaps in force.
     pub span: (u64, u64),
     /// The time in which it came into force.
     pub set: (u64, u64),
 }
 
+impl NumberChange {
+    fn in_force(&self) -> Option<u64> {
+        self.number.map(|number| scaled(number, self.factor))
+    }
+}
+
+/// A number times a factor in thousandths, rounded up.
+pub(super) fn scaled(number: u64, factor: u64) -> u64 {
+    (number * factor).div_ceil(1_000)
+}
+
 /// The overrides of a limit in one process.
 pub(super) struct Layers {
     /// The number by the override of the limit; none while it is off.
     limit: Option<u64>,
+    is_left_out: bool,
+    factor: u64,
     /// The override of the caller, and the time in which it ends; 0 for never.
     caller: (OfCaller, Span),
     change: NumberChange,
@@ -43,16 +64,32 @@ pub(super) struct Layers {
 impl Layers {
     pub(super) fn new(process: usize, limit: usize) -> Self {
         let number = Some(LIMITS[limit].number().into());
-        let change = NumberChange { process, limit, number, span: (0, u64::MAX), set: (0, 0) };
+        let (factor, is_left_out, set) = (1_000, false, (0, 0));
+        let span = (0, u64::MAX);
+        let change = NumberChange { process, limit, number, factor, is_left_out, span, set };
         let caller = (OfCaller::Removed, (0, 0));
-        Self { limit: number, caller, change, past: Vec::new() }
+        Self { limit: number, is_left_out, factor, caller, change, past: Vec::new() }
     }
 
     /// Sets the override of the limit in this time; none is off.
     pub(super) fn set(&mut self, number: Option<u64>, set: Span) {
+        self.set_for_share(number, 100, set);
+    }
+
+    /// Sets the override of the limit in this time, for a share of the callers.
+    pub(super) fn set_for_share(&mut self, number: Option<u64>, percent: u8, set: Span) {
         self.end_by(set.1);
-        self.limit = number;
+        (self.limit, self.is_left_out) = (number, percent < FIRST_SHARE);
         self.change(set);
+    }
+
+    /// Sets the factor of all limits in this time. The nearest factor decides.
+    pub(super) fn scale(&mut self, factor: u64, set: Span) {
+        if self.change.limit != CREDIT {
+            self.end_by(set.1);
+            self.factor = factor;
+            self.change(set);
+        }
     }
 
     /// Sets the override of the caller in this time. A process takes the time of Redis for as old as its answer,
@@ -81,7 +118,11 @@ impl Layers {
             OfCaller::Off => None,
             OfCaller::Removed => self.limit,
         };
-        let next = NumberChange { number, span: (set.0, u64::MAX), set, ..self.change };
+        // The caller's own enforcement comes before that of the limit.
+        let has_own = matches!(self.caller.0, OfCaller::Denied | OfCaller::Off);
+        let is_left_out = self.is_left_out && !has_own;
+        let (factor, span) = (self.factor, (set.0, u64::MAX));
+        let next = NumberChange { number, factor, is_left_out, span, set, ..self.change };
         let mut before = std::mem::replace(&mut self.change, next);
         before.span.1 = set.1;
         self.past.push(before);
@@ -98,7 +139,19 @@ impl Layers {
 impl MixedRound {
     /// Returns the highest number of a limit that was in force in a process in this span.
     pub(super) fn highest(&self, limit: usize, span: Span) -> u64 {
-        self.in_force(limit, span).max().unwrap_or_else(|| LIMITS[limit].number().into())
+        let numbers = self.in_force(limit, span).filter_map(NumberChange::in_force);
+        numbers.max().unwrap_or_else(|| LIMITS[limit].number().into())
+    }
+
+    /// Returns the lowest and the highest factor of a limit that were in force in a process in this span.
+    pub(super) fn factors(&self, limit: usize, span: Span) -> (u64, u64) {
+        let factors = || self.in_force(limit, span).map(|it| it.factor);
+        (factors().min().unwrap_or(1_000), factors().max().unwrap_or(1_000))
+    }
+
+    /// Returns the highest factor that was in force in the process of a call.
+    pub(super) fn factor_of(&self, call: &MixedCall) -> u64 {
+        self.during(call).map(|it| it.factor).max().unwrap_or(1_000)
     }
 
     /// Returns the highest number of a limit, or of its small plan, that was in force in one process in this span.
@@ -113,29 +166,38 @@ impl MixedRound {
         // Overrides of the limit are those of its plans.
         let of_plan = |it| if is_small && it == declared { declared / 2 } else { it };
         let within = self.numbers_of(process, limit).filter(|it| overlaps(it.span, span));
-        within.filter_map(|it| it.number).map(of_plan).max().unwrap_or_else(|| of_plan(declared))
+        let numbers = within.filter_map(|it| Some(scaled(of_plan(it.number?), it.factor)));
+        numbers.max().unwrap_or_else(|| of_plan(declared))
     }
 
     /// Returns the lowest number of a limit that was in force in a process in this span.
     pub(super) fn lowest(&self, limit: usize, span: Span) -> u64 {
-        self.in_force(limit, span).min().unwrap_or_else(|| LIMITS[limit].number().into())
+        let numbers = self.in_force(limit, span).filter_map(NumberChange::in_force);
+        numbers.min().unwrap_or_else(|| LIMITS[limit].number().into())
     }
 
     fn numbers_of(&self, process: usize, limit: usize) -> impl Iterator<Item = &NumberChange> {
         self.numbers.iter().filter(move |it| (it.process, it.limit) == (process, limit))
     }
 
-    fn in_force(&self, limit: usize, span: Span) -> impl Iterator<Item = u64> {
+    fn in_force(&self, limit: usize, span: Span) -> impl Iterator<Item = &NumberChange> {
         let of_limit = self.numbers.iter().filter(move |it| it.limit == limit);
-        of_limit.filter(move |it| overlaps(it.span, span)).filter_map(|it| it.number)
+        of_limit.filter(move |it| overlaps(it.span, span))
     }
 
-    /// Returns `true` if a threshold was lowered in this span, a period doubled, or a limit switched on again.
+    /// The numbers that were perhaps in force in the process of a call.
+    fn during(&self, call: &MixedCall) -> impl Iterator<Item = &NumberChange> {
+        let span = (call.asked, call.answered);
+        self.numbers_of(call.process, call.limit).filter(move |it| overlaps(it.span, span))
+    }
+
+    /// Returns `true` if a threshold was lowered in this span, a period doubled, or a limit switched on again, for all or this caller.
     pub(super) fn was_lowered(&self, limit: usize, span: Span) -> bool {
         if self.slowed.iter().any(|(it, at)| *it == limit && overlaps(*at, span)) {
             return true;
         }
-        let number = |it: &NumberChange| it.number.unwrap_or(u64::MAX);
+        let number =
+            |it: &NumberChange| it.in_force().filter(|_| !it.is_left_out).unwrap_or(u64::MAX);
         // Those of a limit in one process come one after another.
         self.numbers.windows(2).any(|pair| {
             let (before, it) = (pair[0], pair[1]);
@@ -144,7 +206,7 @@ impl MixedRound {
         })
     }
 
-    /// Returns the answers that contradict the overrides: of a caller that is shut out, or exempt.
+    /// Returns the answers that contradict the overrides: of a caller that is shut out, exempt, or left out.
     pub(super) fn wrong_enforcement(&self) -> Findings {
         let mut findings = Findings::default();
         for call in &self.calls {
@@ -161,9 +223,14 @@ impl MixedRound {
             }
             // A call of permits alone whose process stood still may have lost its own by its answer.
             let may_be_lost = call.limit().rule == Rule::Permits;
-            let is_wrongly_exempt = is_exempt && !may_be_lost && !self.may_have(call, None);
+            let may_pass = || self.during(call).any(|it| it.number.is_none() || it.is_left_out);
+            let is_wrongly_exempt = is_exempt && !may_be_lost && !may_pass();
             if is_wrongly_exempt || has_passed && !is_exempt && self.certainly_has(call, None) {
                 findings.add("off", call.text());
+            }
+            let is_refused = matches!(reply, Reply::Refused | Reply::Busy | Reply::Undecided);
+            if is_refused && !call.is_joint && self.during(call).all(|it| it.is_left_out) {
+                findings.add("left out", call.text());
             }
         }
         findings
@@ -171,15 +238,11 @@ impl MixedRound {
 
     /// Returns `true` if a number was perhaps in force in the call's process.
     fn may_have(&self, call: &MixedCall, number: Option<u64>) -> bool {
-        let mut numbers = self.numbers_of(call.process, call.limit);
-        numbers.any(|it| it.number == number && overlaps(it.span, (call.asked, call.answered)))
+        self.during(call).any(|it| it.number == number)
     }
 
     /// Returns `true` if no other number was in force in the call's process.
     pub(super) fn certainly_has(&self, call: &MixedCall, number: Option<u64>) -> bool {
-        let mut numbers = self.numbers_of(call.process, call.limit);
-        let span = (call.asked, call.answered);
-        self.may_have(call, number)
-            && numbers.all(|it| it.number == number || !overlaps(it.span, span))
+        self.may_have(call, number) && self.during(call).all(|it| it.number == number)
     }
 }

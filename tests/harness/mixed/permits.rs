@@ -2,7 +2,8 @@
 //! share.
 
 use super::{
-    Findings, LIMITS, MixedRound, Rule, Span, call::MixedCall, micros, overlaps, round::SLACK,
+    Findings, LIMITS, MixedRound, Reply, Rule, Span, call::MixedCall, micros, numbers::scaled,
+    overlaps, round::SLACK,
 };
 
 /// The longest time in which a permit may be idle while a call waits: processes that free permits notify none of
@@ -35,10 +36,15 @@ impl MixedRound {
         findings
     }
 
-    /// The highest or lowest number of permits of a span: overrides change that of a limit without a window.
-    fn permits(&self, limit: usize, span: Span, number: fn(&Self, usize, Span) -> u64) -> u64 {
+    /// The lowest and the highest number of permits of a span: overrides change that of a limit without a window, and
+    /// the factor of all limits each.
+    fn permits(&self, limit: usize, span: Span) -> (u64, u64) {
         let it = &LIMITS[limit];
-        if it.rule == Rule::Permits { number(self, limit, span) } else { it.permits.into() }
+        if it.rule == Rule::Permits {
+            return (self.lowest(limit, span), self.highest(limit, span));
+        }
+        let (lowest, highest) = self.factors(limit, span);
+        (scaled(it.permits.into(), lowest), scaled(it.permits.into(), highest))
     }
 
     fn too_many_permits(&self, limit: usize) -> Vec<String> {
@@ -48,7 +54,7 @@ impl MixedRound {
                 spans.iter().filter(|span| span.0 <= start && start <= span.1).count() as u64;
             let since = (start.saturating_sub(BODIES), start);
             let losses = self.losses.iter().filter(|loss| overlaps(**loss, since)).count() as u64;
-            let most = self.permits(limit, since, Self::highest) * (1 + losses);
+            let most = self.permits(limit, since).1 * (1 + losses);
             (held > most).then(|| format!("{held} permits of {most} at {start}"))
         };
         spans.iter().filter_map(fault).collect()
@@ -91,7 +97,7 @@ impl MixedRound {
             }
             held += more_held;
             waiting += more_waiting;
-            let most = self.permits(limit, (at, at), Self::lowest);
+            let most = self.permits(limit, (at, at)).0;
             let is_idle = waiting > 0 && u64::try_from(held).unwrap_or(0) < most;
             idle_since = if is_idle { idle_since.or(Some(at)) } else { None };
             if idle_since.is_some_and(|since| at > since + IDLE) {
@@ -138,10 +144,12 @@ impl MixedRound {
     /// Returns the calls that may have a permit in this span.
     pub(super) fn perhaps_in_flight(&self, limit: usize, span: Span) -> usize {
         let timeout = micros(super::PERMIT_TIMEOUT);
+        // The permit of one without a decision was perhaps taken, and is free after its time.
+        let is_open = |call: &MixedCall| matches!(call.reply, None | Some(Reply::Undecided));
         self.of(limit)
-            .filter(|call| call.is_admitted() || call.reply.is_none())
+            .filter(|call| call.is_admitted() || is_open(call))
             .filter(|call| {
-                let is_lost = self.is_killed(call.process) || call.reply.is_none();
+                let is_lost = self.is_killed(call.process) || is_open(call);
                 overlaps((call.asked, call.ended + if is_lost { timeout } else { 0 }), span)
             })
             .count()

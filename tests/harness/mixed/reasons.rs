@@ -5,7 +5,7 @@
 
 use super::{
     BLOCKS, Findings, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Span, blocks::longest,
-    call::MixedCall, micros, overlaps, round::SLACK, shares::units_of,
+    call::MixedCall, micros, numbers::scaled, overlaps, round::SLACK, shares::units_of,
 };
 
 /// The time after which a command without an answer is certainly not executed any more.
@@ -70,7 +70,8 @@ impl MixedRound {
         let may_offend = |other: &MixedCall| {
             let is_open =
                 matches!(other.reply, None | Some(Reply::Refused | Reply::Undecided | Reply::Left));
-            other.blocks > 0 && is_open
+            // One that the enforcement leaves out may have exceeded the limit.
+            other.blocks > 0 && (is_open || other.is_exempt())
         };
         let offended = |other: &MixedCall| {
             let late = if other.reply == Some(Reply::Refused) { 0 } else { LATEST };
@@ -106,10 +107,11 @@ impl MixedRound {
 
     /// Returns the lowest number of a call's limit, or of its plan, that was perhaps in force in its process.
     fn lowest_of(&self, call: &MixedCall, span: Span) -> u64 {
-        let declared = u64::from(LIMITS[call.limit].number());
-        let number = self.lowest(call.limit, span).min(declared);
+        let (declared, factor) =
+            (u64::from(LIMITS[call.limit].number()), self.factors(call.limit, span).0);
+        let number = self.lowest(call.limit, span).min(scaled(declared, factor));
         // Overrides of the limit are those of its plans.
-        if call.is_small { number.min(declared / 2) } else { number }
+        if call.is_small { number.min(scaled(declared / 2, factor)) } else { number }
     }
 
     /// Returns the units of another call that perhaps count when a call is decided, and are not given back when a later
@@ -117,7 +119,7 @@ impl MixedRound {
     fn units_at_most(&self, other: &MixedCall, call: &MixedCall, later: &MixedCall) -> u64 {
         let is_charged = match other.reply {
             Some(Reply::Admitted { is_counted, .. }) => is_counted,
-            Some(Reply::Refused | Reply::Busy | Reply::Denied) => {
+            Some(Reply::Refused | Reply::Busy | Reply::Denied | Reply::Spared) => {
                 other.is_joint && self.may_hold(other, later)
             }
             None | Some(Reply::Undecided | Reply::Left) => true,

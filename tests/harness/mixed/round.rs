@@ -128,6 +128,7 @@ impl MixedRound {
         let mut findings = self.overfull_windows();
         findings.take_in(self.used_shares());
         findings.take_in(self.wrong_enforcement());
+        findings.take_in(self.local_shares());
         findings.take_in(self.paused_calls());
         findings.take_in(self.wrong_blocks());
         findings.take_in(self.needless_refusals());
@@ -159,11 +160,13 @@ impl MixedRound {
                 Some(Reply::Denied) => "denied",
                 Some(Reply::Undecided) => "undecided",
                 Some(Reply::Left) => "left",
+                Some(Reply::Spared) => "spared",
                 None => "of the dead",
             };
             *answers.entry(name).or_default() += 1;
         }
         answers.extend([("warnings", self.warnings.len()), ("blocks", self.blocks().len())]);
+        answers.extend([("alone", self.alone().count())]);
         let answers = answers.iter().filter(|(_, n)| **n > 0);
         let answers: Vec<_> = answers.map(|(name, n)| format!("{n} {name}")).collect();
         answers.join(", ")
@@ -177,7 +180,9 @@ impl MixedRound {
             (0..LIMITS.len()).map(|limit| Layers::new(process, limit)).collect();
         let mut is_slow = [false; LIMITS.len()];
         for line in &notes.lines {
-            if let Note::Overrides(limit, ..) | Note::Off(limit, _) = line.note {
+            if let Note::Overrides(limit, ..) | Note::Off(limit, _) | Note::Share(limit, ..) =
+                line.note
+            {
                 is_slow[limit] = false;
             }
             match line.note {
@@ -196,6 +201,15 @@ impl MixedRound {
                     self.slowed.push((limit, (from, line.at)));
                 }
                 Note::Off(limit, from) => numbers[limit].set(None, (from, line.at)),
+                Note::Share(limit, percent, from) => {
+                    let declared = LIMITS[limit].number().into();
+                    numbers[limit].set_for_share(Some(declared), percent, (from, line.at));
+                }
+                Note::Scales(factor, from) => {
+                    for limit in &mut numbers {
+                        limit.scale(factor, (from, line.at));
+                    }
+                }
                 Note::OfCaller(limit, what, until, from) => {
                     let recent = (until.saturating_sub(RECENT), until);
                     // An answer that comes later is none.

@@ -5,6 +5,7 @@ use super::{
     Findings, LIMITS, LONGEST_WAIT, MixedRound, Rule, Span,
     call::MixedCall,
     micros,
+    numbers::scaled,
     windows::{at_least, kept, refunded},
 };
 
@@ -92,7 +93,7 @@ impl MixedRound {
 
     /// Returns the tokens of the span in which the bucket was most overdrawn, and the most of them.
     fn of_bucket(&self, call: &MixedCall, burst: u64) -> Option<(u64, u64)> {
-        let period = call.limit().period_micros();
+        let (period, burst) = (call.limit().period_micros(), scaled(burst, self.factor_of(call)));
         let since = call.answered.saturating_sub(period);
         if self.restarts(call.limit, (since, call.answered)) > 0 {
             return None;
@@ -115,9 +116,11 @@ impl MixedRound {
     /// Returns the calls that certainly had a permit when a call got its own, and the most of them.
     fn of_held(&self, call: &MixedCall) -> Option<(u64, u64)> {
         let it = &LIMITS[call.limit];
-        let most = match it.rule {
-            Rule::Permits => self.usable(call),
-            _ => u64::from(it.permits) - units_of(call.leave, it.permits.into()),
+        let most = if it.rule == Rule::Permits {
+            self.usable(call)
+        } else {
+            let permits = scaled(it.permits.into(), self.factor_of(call));
+            permits - units_of(call.leave, permits)
         };
         let is_held = |span: &Span| span.0 <= call.asked && call.answered <= span.1;
         let others = self.of(call.limit).flat_map(|other| &other.held);

@@ -4,6 +4,7 @@ mod blocks;
 mod candidates;
 mod charges;
 mod failover;
+mod levers;
 mod numbers;
 mod pauses;
 mod permits;
@@ -58,6 +59,7 @@ struct Told {
     is_small: bool,
     blocks: usize,
     warn_at: u64,
+    budget: u8,
 }
 
 const AT_ONCE: Reply = Reply::Admitted { is_counted: true, waited: 0 };
@@ -81,6 +83,7 @@ fn told(limit: usize, cost: u64, asked: u64, answered: u64, reply: Reply) -> Tol
         is_small,
         blocks: 0,
         warn_at: 0,
+        budget: 0,
     }
 }
 
@@ -109,6 +112,8 @@ impl Story {
         | Note::Overrides(_, _, time)
         | Note::Slows(_, time)
         | Note::Off(_, time)
+        | Note::Share(_, _, time)
+        | Note::Scales(_, time)
         | Note::Reset(_, time)
         | Note::OfCaller(_, _, _, time)
         | Note::Pauses(_, _, time)
@@ -127,10 +132,10 @@ impl Story {
     fn call(mut self, it: Told, further: &[(u64, Note)]) -> Self {
         self.calls += 1;
         let Told { process, limit, cost, max_wait, id, is_joint, leave, is_small, .. } = it;
-        let Told { is_leased, blocks, warn_at, .. } = it;
+        let Told { is_leased, blocks, warn_at, budget, .. } = it;
         let asks =
             CallNote { limit, cost, max_wait, runtime: 1, id, is_joint, ..Default::default() };
-        let asks = CallNote { leave, is_small, blocks, warn_at, ..asks };
+        let asks = CallNote { leave, is_small, blocks, warn_at, budget, ..asks };
         let asks = Note::Asks(CallNote { is_leased, ..asks });
         let call = self.calls;
         let mut story = self.note(process, call, it.asked, asks);

@@ -85,7 +85,7 @@ impl MixedRound {
                 // A call with a permit holds it in time, or has none.
                 call.answered <= promised + SLACK + 3 * late
             }
-            None | Some(Reply::Left) => true,
+            None | Some(Reply::Left | Reply::Spared) => true,
             // A permit is not promised.
             Some(Reply::Busy) => LIMITS[call.limit].permits > 0,
             // Its process may have stood still.
@@ -99,9 +99,9 @@ impl MixedRound {
     }
 
     /// Every call ends by its wait and its deadline. Two calls that are decided together have one each, and one
-    /// in which what was taken is given back.
+    /// in which what was taken is given back. Two budgets have one each.
     fn late_end(&self, call: &MixedCall) -> Option<String> {
-        let deadlines = if call.is_joint { 3 } else { 1 };
+        let deadlines = if call.is_joint { 3 } else { 1 + u64::from(call.budget > 0) };
         let until = call.asked + call.max_wait + deadlines * micros(MIXED_DEADLINE);
         let late = self.late(call, (call.asked, call.answered));
         let is_killed = call.reply.is_none() && self.is_killed(call.process);

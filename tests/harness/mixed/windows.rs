@@ -2,7 +2,7 @@
 
 use super::{
     Findings, LIMITS, LONGEST_WAIT, MIXED_DEADLINE, MixedLimit, MixedRound, Reply, Rule, Span,
-    call::MixedCall, micros,
+    call::MixedCall, micros, numbers::scaled,
 };
 
 /// The units of a call that certainly count at this time, beside an excess.
@@ -28,7 +28,7 @@ pub(super) fn refunded(call: &MixedCall, (start, end): Span) -> u64 {
             if is_within { call.cost.saturating_sub(settle.to) } else { 0 }
         }),
         // Of limits that are asked together, one may have admitted the call before another refused it.
-        Some(Reply::Refused | Reply::Busy) if !call.is_joint => 0,
+        Some(Reply::Refused | Reply::Busy | Reply::Spared) if !call.is_joint => 0,
         Some(_) if call.answered + micros(MIXED_DEADLINE) >= start => call.cost,
         _ => 0,
     }
@@ -39,7 +39,9 @@ impl MixedRound {
     pub(super) fn overfull_windows(&self) -> Findings {
         let mut findings = Findings::default();
         for (limit, it) in LIMITS.iter().enumerate() {
-            let calls: Vec<_> = self.of(limit).filter(|call| call.is_admitted()).collect();
+            // Of what a process decides alone it has a share of its own.
+            let is_its = |call: &&MixedCall| call.is_admitted() && !call.is_alone();
+            let calls: Vec<_> = self.of(limit).filter(is_its).collect();
             let faults = match it.rule {
                 Rule::Log => self.overfull_logs(limit, &calls),
                 Rule::Bucket(burst) => self.overdrawn_buckets(limit, burst.into(), &calls),
@@ -122,11 +124,12 @@ impl MixedRound {
             let mut units = 0;
             by_end.iter().filter(|call| call.stamp.0 >= start).find_map(|call| {
                 units += kept(call);
-                let (end, full) = (call.stamp.1, burst);
+                let end = call.stamp.1;
+                let since = (start.saturating_sub(micros(LONGEST_WAIT)), end);
+                let full = scaled(burst, self.factors(limit, since).1);
                 if units <= full {
                     return None;
                 }
-                let since = (start.saturating_sub(micros(LONGEST_WAIT)), end);
                 let rate = self.highest(limit, since);
                 let restarts = 1 + self.restarts(limit, (start, end));
                 let refilled = (u128::from(end - start) * u128::from(rate)).div_ceil(period.into());
