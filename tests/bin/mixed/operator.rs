@@ -100,6 +100,7 @@ impl Caller {
                 }
                 Act::Reset(number) if number == self.number && until > 0 => {
                     // Also one without an answer may have reset the limit.
+                    note(0, Note::Resets(limit, from));
                     let _ = self.limiter.reset(&LIMITS[limit].policy(), MIXED_CALLER).await;
                     note(0, Note::Reset(limit, from));
                 }

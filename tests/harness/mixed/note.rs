@@ -52,6 +52,8 @@ pub enum Note {
     Scales(u64, u64),
     /// The process has overridden a limit for the caller since the second time, until the first one, 0 for ever.
     OfCaller(usize, OfCaller, u64, u64),
+    /// The process begins to reset a limit at that time.
+    Resets(usize, u64),
     /// The process has reset a limit since that time.
     Reset(usize, u64),
     /// The process begins to pause a limit: its number, the length, and the time.
@@ -175,6 +177,7 @@ impl fmt::Display for NoteLine {
                 };
                 write!(f, "caller {limit} {word} {number} {until} {from}")
             }
+            Note::Resets(limit, from) => write!(f, "resets {limit} {from}"),
             Note::Reset(limit, from) => write!(f, "reset {limit} {from}"),
             Note::Pauses(limit, length, from) => write!(f, "pauses {limit} {length} {from}"),
             Note::Paused(limit, length, from) => write!(f, "paused {limit} {length} {from}"),
@@ -243,6 +246,7 @@ impl NoteLine {
                 };
                 Note::OfCaller(size(3), what, number(6), number(7))
             }
+            "resets" => Note::Resets(size(3), number(4)),
             "reset" => Note::Reset(size(3), number(4)),
             "pauses" => Note::Pauses(size(3), number(4), number(5)),
             "paused" => Note::Paused(size(3), number(4), number(5)),
@@ -306,6 +310,7 @@ mod tests {
             Note::Off(1, 6),
             Note::Share(1, 20, 6),
             Note::Scales(500, 6),
+            Note::Resets(1, 6),
             Note::Reset(1, 6),
             Note::Pauses(1, 7, 6),
             Note::Paused(1, 7, 6),

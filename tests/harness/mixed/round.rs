@@ -222,7 +222,14 @@ impl MixedRound {
                             .extend([(from, line.at), (until, until + late)].map(|at| (limit, at)));
                     }
                 }
-                Note::Reset(limit, from) => self.resets.push((limit, (from, line.at))),
+                // One of a killed process may have been carried out.
+                Note::Resets(limit, from) => {
+                    self.resets.push((limit, (from, notes.ended + micros(MIXED_DEADLINE))));
+                }
+                Note::Reset(limit, from) => {
+                    self.resets.retain(|(it, span)| (*it, span.0) != (limit, from));
+                    self.resets.push((limit, (from, line.at)));
+                }
                 Note::Pauses(limit, length, asked) => {
                     self.pauses.push(Pause { limit, length, asked, applied: None });
                 }

@@ -114,6 +114,7 @@ impl Story {
         | Note::Off(_, time)
         | Note::Share(_, _, time)
         | Note::Scales(_, time)
+        | Note::Resets(_, time)
         | Note::Reset(_, time)
         | Note::OfCaller(_, _, _, time)
         | Note::Pauses(_, _, time)
@@ -236,6 +237,11 @@ fn an_override_or_a_reset_admits_more_and_nothing_else_does() {
     too_many.clone().note(2, 0, 20, Note::Overrides(LEDGER, 400, 10)).is_sound();
     too_many.clone().note(2, 0, 20, Note::Overrides(FIXED, 400, 10)).breaks("window");
     too_many.clone().note(2, 0, 20, Note::Reset(LEDGER, 10)).is_sound();
+    // Its process was killed before it was told.
+    let later = || spread(300, 2 * SECOND, 3 * SECOND);
+    let begun = Story::new().note(2, 0, 5, Note::Resets(LEDGER, 5));
+    begun.clone().calls(LEDGER, later()).is_sound();
+    begun.note(2, 0, 8, Note::Reset(LEDGER, 5)).calls(LEDGER, later()).breaks("window");
     // The override was removed long before.
     let before = Story::new().note(2, 0, 20, Note::Overrides(LEDGER, 400, 10)).note(
         2,
