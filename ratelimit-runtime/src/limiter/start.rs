@@ -107,19 +107,6 @@ impl Call<'_> {
     #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
     #[inline(always)]
     fn take_units<A: Admission, const IS_SINGLE: bool>(self) -> Started<Answer<A>> {
-        if A::READS { self.take_units_and_read() } else { self.take_units_as::<A, IS_SINGLE>() }
-    }
-
-    /// Takes units of a call whose decision is read. In one place it is built where it is returned: a check by hand takes 40
-    /// instructions less.
-    #[inline(never)]
-    fn take_units_and_read<A: Admission>(self) -> Started<Answer<A>> {
-        self.take_units_as::<A, false>()
-    }
-
-    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
-    #[inline(always)]
-    fn take_units_as<A: Admission, const IS_SINGLE: bool>(self) -> Started<Answer<A>> {
         let single = Request::new(self.policy, Op::Take, 1);
         let request = if IS_SINGLE { single } else { self.request_under(self.policy) };
         let takes_permit = !IS_SINGLE && request.takes_permit();
