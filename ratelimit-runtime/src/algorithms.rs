@@ -82,14 +82,14 @@ impl State {
     pub(crate) fn take_units(
         &mut self,
         now: Timestamp,
-        policy: &Policy,
-        units: u32,
+        request: Request<'_>,
         reads: bool,
         expires: Timestamp,
     ) -> Option<PlainOutcome> {
+        let Request { policy, cost: units, .. } = request;
         match (policy.state(), self) {
             (StateKind::SlidingWindow, Self::SlidingWindow(log)) => {
-                log.take_units(now, policy, units, reads, expires)
+                log.take_units(now, request, reads, expires)
             }
             (StateKind::SlidingCounter, Self::SlidingCounter(one)) => {
                 one.take_units(now, policy, units, reads)
@@ -188,10 +188,10 @@ impl State {
         let lasts = match self {
             Self::SlidingWindow(log) => Some(log.settle(now, settle)),
             Self::Block(_) => None,
-            Self::SlidingCounter(one) => one.settle(now, settle),
-            Self::FixedWindow(one) => one.settle(now, settle),
-            Self::TokenBucket(one) => one.settle(now, settle),
-            Self::CalendarWindow(one) => one.settle(now, settle),
+            Self::SlidingCounter(one) => one.settle(now, &settle),
+            Self::FixedWindow(one) => one.settle(now, &settle),
+            Self::TokenBucket(one) => one.settle(now, &settle),
+            Self::CalendarWindow(one) => one.settle(now, &settle),
             Self::Many(many) => many.settle(now, settle, 0),
             Self::Line(_) => Some(self.settle_in_line(now, settle)),
         };

@@ -2,13 +2,19 @@
 //!
 //! Floor 2: imports `key`. Every room above may import it.
 
-use std::future::Future;
+use std::{
+    future::Future,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 pub(crate) use crate::key::{Caller, IntoCaller};
 
 tokio::task_local! {
     static CURRENT: Caller;
 }
+
+/// `true` once [`scope`] has had a caller: the refusals of a program without one ask no task.
+static HAS_SCOPES: AtomicBool = AtomicBool::new(false);
 
 /// Makes a [`Caller`](crate::Caller) of one part for each argument, as the attribute's `key` does.
 ///
@@ -76,6 +82,10 @@ where
     F: Future,
     C: Into<Caller>,
 {
+    // Mostly it is only read, which does not take the cache line from other threads.
+    if !HAS_SCOPES.load(Ordering::Relaxed) {
+        HAS_SCOPES.store(true, Ordering::Relaxed);
+    }
     CURRENT.scope(caller.into(), future)
 }
 
@@ -87,9 +97,18 @@ pub fn current() -> Option<Caller> {
 
 /// Returns `true` if this caller of a key is one client: the ambient caller is in it, or there is none and the call has
 /// a caller.
+#[expect(clippy::inline_always, reason = "each refusal asks")]
+#[inline(always)]
 pub(crate) fn is_of_current(counted: &Caller) -> bool {
+    let in_scope = if HAS_SCOPES.load(Ordering::Relaxed) { is_of_scope(counted) } else { None };
+    in_scope.unwrap_or_else(|| !counted.is_shared())
+}
+
+/// Returns `true` if the ambient caller is in this one; nothing if there is none.
+#[inline(never)]
+fn is_of_scope(counted: &Caller) -> Option<bool> {
     let has_client = |client: &Caller| (!client.is_shared()).then(|| counted.has(client));
-    CURRENT.try_with(has_client).ok().flatten().unwrap_or_else(|| !counted.is_shared())
+    CURRENT.try_with(has_client).ok().flatten()
 }
 
 #[cfg(test)]

@@ -42,7 +42,6 @@ use crate::{
     algorithms::State,
     error::UnavailableReason,
     key::{KeyHasher, KeyRef, Lookup, StoredCaller},
-    policy::Policy,
     request::{Op, Outcome, PlainOutcome, Request},
     sync::{
         Mutex, MutexGuard,
@@ -125,8 +124,7 @@ impl MemoryStore {
     pub(crate) fn take_units(
         &self,
         key: KeyRef<'_>,
-        policy: &Policy,
-        units: u32,
+        request: Request<'_>,
         takes_permit: bool,
         reads: bool,
     ) -> Option<PlainOutcome> {
@@ -134,14 +132,11 @@ impl MemoryStore {
         let lookup = self.hasher.lookup(key);
         let mut table = self.shard(&lookup).table.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        if takes_permit && table.permits.held(&lookup) >= policy.get_concurrency()? {
-            return None;
+        if takes_permit {
+            table.take_permit_and_units(&lookup, now, request, reads)
+        } else {
+            table.take_units(&lookup, now, request, reads)
         }
-        let outcome = table.take_units(&lookup, now, policy, units, reads);
-        if takes_permit && outcome.is_some_and(|outcome| outcome.is_taken) {
-            table.permits.hold(&lookup);
-        }
-        outcome
     }
 
     /// Decides a call.

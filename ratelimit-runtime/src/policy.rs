@@ -364,13 +364,15 @@ impl Policy {
     /// Inlined into a loop, it would copy all tiers of a policy ahead of the first comparison.
     #[inline(never)]
     pub(crate) fn limits_as(&self, other: &Self) -> bool {
-        let numbers = |it: &Self| (it.state, it.count, it.burst, it.counts_rejected());
+        let counts = |it: &Self| (it.count, it.block_count);
+        let numbers = |it: &Self| (it.state, it.burst, it.counts_rejected());
         let others = |it: &Self| (it.concurrency, it.concurrency_timeout, it.zone);
-        numbers(self) == numbers(other)
+        counts(self) == counts(other)
+            && numbers(self) == numbers(other)
             && (self.lease, self.share) == (other.lease, other.share)
             && others(self) == others(other)
-            && self.tiers() == other.tiers()
-            && self.block_lengths() == other.block_lengths()
+            && self.tiers().iter().zip(other.tiers()).all(|(own, other)| own == other)
+            && (self.block_count == 0 || self.block_lengths() == other.block_lengths())
     }
 
     /// Returns the longest period of the tiers.

@@ -48,12 +48,11 @@ impl<'a> Request<'a> {
         Self { policy, written, op, cost, id: None, max_wait, max_line }
     }
 
-    /// Returns `true` if units are taken at once, without an id, under a policy that no override changes.
+    /// Returns `true` if units are taken at once, under a policy that no override changes.
     #[inline]
     pub(crate) fn takes_at_once(&self) -> bool {
         self.cost > 0
             && self.op == Op::Take
-            && self.id.is_none()
             && self.max_wait == Micros::ZERO
             && std::ptr::eq(self.policy, self.written)
     }

@@ -23,7 +23,7 @@ use super::{
     summary::{behind, outcome_of},
 };
 use crate::{
-    policy::{Policy, Tier},
+    policy::Tier,
     request::{Charged, Mark, Op, Outcome, OutcomeKind, PlainOutcome, Request, Settle},
     time::{Micros, Timestamp},
 };
@@ -80,16 +80,16 @@ impl Log {
     pub(super) fn take_units(
         &mut self,
         now: Timestamp,
-        policy: &Policy,
-        units: u32,
+        request: Request<'_>,
         reads: bool,
         expires: Timestamp,
     ) -> Option<PlainOutcome> {
+        let Request { policy, cost, id, .. } = request;
         match self {
-            Self::Units(stamps) if units == 1 => stamps.take_one(now, policy, reads, expires),
-            Self::Entries(entries) if !policy.counts_rejected() => {
-                entries.take_units(now, policy, units)
+            Self::Units(stamps) if cost == 1 && id.is_none() => {
+                stamps.take_one(now, policy, reads, expires)
             }
+            Self::Entries(entries) if !policy.counts_rejected() => entries.take_units(now, request),
             _ => None,
         }
     }

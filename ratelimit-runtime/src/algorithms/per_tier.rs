@@ -78,10 +78,10 @@ impl<C: Count> OneTier<C> {
         }
     }
 
-    pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Option<Micros> {
+    pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle) -> Option<Micros> {
         let (mut header, mut count) = self.unpack()?;
         let counts = slice::from_mut(&mut count);
-        let lasts = change(&mut header, counts, now, settle, 0)?;
+        let lasts = change(&mut header, counts, now, *settle, 0)?;
         *self = Self::of(header, counts)?;
         Some(lasts)
     }

@@ -55,6 +55,7 @@ impl Decision {
     }
 
     /// Settles the charge of the candidate.
+    #[inline]
     pub(crate) fn settle_candidate(&self, to: u32) {
         if let Some(candidate) = self.end.as_ref().and_then(|end| end.candidate.as_ref()) {
             candidate.settle(to);

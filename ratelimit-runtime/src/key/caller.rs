@@ -7,7 +7,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use super::{InlineBytes, MAX_PART, escape};
+use super::{CallerBytes, InlineBytes, MAX_PART, escape};
 
 /// The part of an absent value.
 const NONE: &[u8] = b"/%none";
@@ -123,7 +123,7 @@ impl Caller {
     /// Returns `true` for the [shared](Self::shared) caller.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
-        *self.parts == *Self::SHARED
+        CallerBytes::from(&self.parts) == Self::SHARED.into()
     }
 
     /// Adds a part: the escaped text of `value`, or its digest if that is too long.
@@ -146,7 +146,8 @@ impl Caller {
     }
 
     /// Adds the part of [`push`](Self::push) for a value that displays as `text`.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "where a key begins, most branches are known")]
+    #[inline(always)]
     pub(crate) fn push_str(&mut self, text: &str) {
         if !self.parts.append_word(text.as_bytes()) {
             self.push_other_str(text);

@@ -8,7 +8,7 @@ use crate::policy::PolicyName;
 /// The hasher of one store, with secret seeds. Callers choose their names; without the seeds they cannot
 /// choose names of one hash. A collision costs a comparison, and never merges two callers.
 #[cfg_attr(test, derive(Clone))]
-pub(crate) struct KeyHasher(foldhash::quality::RandomState);
+pub(crate) struct KeyHasher(foldhash::fast::RandomState);
 
 /// A key with its hash, as it is looked up.
 #[derive(Clone, Copy)]
@@ -19,7 +19,7 @@ pub(crate) struct Lookup<'a> {
 
 impl KeyHasher {
     pub(crate) fn new() -> Self {
-        Self(foldhash::quality::RandomState::default())
+        Self(foldhash::fast::RandomState::default())
     }
 
     #[inline]
@@ -33,13 +33,15 @@ impl KeyHasher {
     #[inline(always)]
     pub(crate) fn hash(&self, name: PolicyName, caller: CallerBytes<'_>) -> u64 {
         let mut hasher = self.0.build_hasher();
-        hasher.write_u64(name.hash());
         match caller {
             CallerBytes::Short([start, end]) => {
-                hasher.write_u64(start);
+                hasher.write_u64(start ^ name.hash());
                 hasher.write_u64(end);
             }
-            CallerBytes::Long(bytes) => hasher.write(bytes),
+            CallerBytes::Long(bytes) => {
+                hasher.write_u64(name.hash());
+                hasher.write(bytes);
+            }
         }
         hasher.finish()
     }

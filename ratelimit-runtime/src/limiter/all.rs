@@ -37,7 +37,7 @@ pub(super) struct JointCall<T: AsCall> {
 }
 
 /// One of several calls of an annotated function, which is on the heap: it is moved several times.
-pub struct JointCheck(JointCall<(Limiter, Box<OwnedCall>)>);
+pub struct JointCheck(Box<JointCall<(Limiter, OwnedCall)>>);
 
 /// A call, borrowed while the checks live or owned.
 pub(super) trait AsCall {
@@ -52,7 +52,7 @@ impl AsCall for Call<'_> {
     }
 }
 
-impl AsCall for (Limiter, Box<OwnedCall>) {
+impl AsCall for (Limiter, OwnedCall) {
     #[inline]
     fn as_call(&self) -> Call<'_> {
         self.1.of(&self.0)
@@ -111,13 +111,13 @@ impl JointCheck {
     #[inline]
     pub(crate) fn new(limiter: Limiter, mut call: OwnedCall) -> Self {
         call.options.kind = CallKind::JointFunction;
-        Self(JointCall::new((limiter, Box::new(call))))
+        Self(Box::new(JointCall::new((limiter, call))))
     }
 
     /// A call that is not checked.
     #[must_use]
     pub fn skipped(decision: Decision) -> Self {
-        Self(JointCall { call: None, answer: Some(Ok(decision)), is_soft: false })
+        Self(Box::new(JointCall { call: None, answer: Some(Ok(decision)), is_soft: false }))
     }
 
     /// Lets the other calls be asked although this one is refused.
@@ -138,9 +138,9 @@ impl<T: AsCall> Drop for JointCall<T> {
 }
 
 /// Several calls.
-struct AllCalls<'c, T: AsCall>(&'c mut [JointCall<T>]);
+struct AllCalls<'c, 'j, T: AsCall>(&'c mut [&'j mut JointCall<T>]);
 
-impl<T: AsCall> AllCalls<'_, T> {
+impl<T: AsCall> AllCalls<'_, '_, T> {
     /// Returns the calls that are not answered yet, with their indices.
     fn open(&self) -> impl Iterator<Item = (usize, Call<'_>)> {
         let parts = self.0.iter().enumerate();
@@ -162,7 +162,7 @@ impl<T: AsCall> AllCalls<'_, T> {
     /// Keeps the answer. The result is a refusal that refuses all calls.
     #[inline]
     fn receive(&mut self, index: usize, answer: Answer<Decision>) -> Result<(), Refused> {
-        let part = &mut self.0[index];
+        let part = &mut *self.0[index];
         match answer {
             Err(error) if !part.is_soft => Err((index, error)),
             answer => {
@@ -245,7 +245,7 @@ impl Limiter {
         checks: &[Check<'_>],
     ) -> Result<Vec<Decision>, RateLimitError> {
         let mut calls: Vec<_> = checks.iter().map(|check| self.join(check)).collect();
-        ask_all(&mut calls).await?;
+        ask_all(&mut calls.iter_mut().collect::<Vec<_>>()).await?;
         Ok(calls.iter_mut().map(|call| admitted(call.take_answer())).collect())
     }
 
@@ -256,7 +256,7 @@ impl Limiter {
 }
 
 /// Decides several calls. Each has an answer then, unless one is refused.
-pub(super) async fn ask_all(calls: &mut [JointCall<Call<'_>>]) -> Result<(), RateLimitError> {
+pub(super) async fn ask_all(calls: &mut [&mut JointCall<Call<'_>>]) -> Result<(), RateLimitError> {
     let mut calls = AllCalls(calls);
     match calls.start() {
         Ok(None) => Ok(()),
@@ -290,30 +290,37 @@ impl Call<'_> {
 
 /// Starts several calls. The result has the answers, none of which is a refusal unless its call is soft; or the
 /// refusal of one of them, by its index.
-pub fn all<const N: usize>(parts: [JointCheck; N]) -> Started<JointAnswers<N>> {
-    let mut parts = parts.map(|JointCheck(call)| call);
-    match AllCalls(&mut parts).start() {
+pub fn all<const N: usize>(mut parts: [JointCheck; N]) -> Started<JointAnswers<N>> {
+    match AllCalls(&mut calls_of(&mut parts)).start() {
         Ok(None) => Started::Ready(Ok(answers(&mut parts))),
         // Memory needs no await to be given back what was taken: the drop of the parts does it.
         Err(refused)
             if parts
                 .iter()
-                .filter_map(JointCall::taken)
+                .filter_map(|JointCheck(call)| call.taken())
                 .all(|(it, _)| it.limiter.is_in_memory()) =>
         {
             Started::Ready(Err(refused))
         }
         asked => Started::Pending(Box::pin(async move {
-            AllCalls(&mut parts).finish(asked).await?;
+            AllCalls(&mut calls_of(&mut parts)).finish(asked).await?;
             Ok(answers(&mut parts))
         })),
     }
 }
 
+/// Returns the calls, which stay where they are.
+#[inline]
+fn calls_of<const N: usize>(
+    parts: &mut [JointCheck; N],
+) -> [&mut JointCall<(Limiter, OwnedCall)>; N] {
+    parts.each_mut().map(|JointCheck(call)| &mut **call)
+}
+
 /// Returns the answers of calls that are answered.
 #[inline]
-fn answers<T: AsCall, const N: usize>(parts: &mut [JointCall<T>; N]) -> [Answer<Decision>; N] {
-    array::from_fn(|index| parts[index].take_answer())
+fn answers<const N: usize>(parts: &mut [JointCheck; N]) -> [Answer<Decision>; N] {
+    array::from_fn(|index| parts[index].0.take_answer())
 }
 
 /// Returns the decision of a call that is not soft.

@@ -110,21 +110,20 @@ impl Backend {
     #[inline(always)]
     pub(super) fn take_units(
         &self,
-        policy: &Policy,
+        request: Request<'_>,
         caller: &Caller,
-        units: u32,
         takes_permit: bool,
         reads: bool,
     ) -> Option<PlainOutcome> {
         match &self.store {
             // Each has its own key, which stays in registers where memory decides.
             Store::Memory(store) => {
-                let key = KeyRef::new(policy, caller.parts());
-                store.take_units(key, policy, units, takes_permit, reads)
+                let key = KeyRef::new(request.policy, caller.parts());
+                store.take_units(key, request, takes_permit, reads)
             }
             Store::Redis(redis) => {
-                let key = KeyRef::new(policy, caller.parts());
-                redis.decide_now(key, Request::new(policy, Op::Take, 1)).map(PlainOutcome::from)
+                let key = KeyRef::new(request.policy, caller.parts());
+                redis.decide_now(key, request).map(PlainOutcome::from)
             }
         }
     }

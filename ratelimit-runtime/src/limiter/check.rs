@@ -228,7 +228,7 @@ impl<'a> Check<'a> {
 
     pub(super) fn op(mut self, op: Op) -> Self {
         self.options.op = op;
-        self.options.has_only_cost &= op == Op::Take;
+        self.options.has_only_units &= op == Op::Take;
         self
     }
 }

@@ -67,8 +67,8 @@ pub struct Options {
     pub(crate) kind: CallKind,
     /// `true` if the key is the same for all clients.
     pub(crate) is_shared: bool,
-    /// `true` if nothing but a cost is set: units are taken at once, and the declared enforcement refuses.
-    pub(super) has_only_cost: bool,
+    /// `true` if nothing but a cost and an id is set: units are taken at once, and the declared enforcement refuses.
+    pub(super) has_only_units: bool,
 }
 
 impl Options {
@@ -76,7 +76,7 @@ impl Options {
     #[inline]
     pub(crate) fn declare(&mut self, declared: Enforcement) {
         self.declared = declared;
-        self.has_only_cost &= declared == Enforcement::On;
+        self.has_only_units &= declared == Enforcement::On;
     }
 
     /// Sets the units that the call takes.
@@ -88,20 +88,19 @@ impl Options {
     /// Sets the id under which the call is charged once.
     pub fn request_id(&mut self, id: &impl fmt::Display) {
         self.id = Some(key::hash_request_id(id));
-        self.has_only_cost = false;
     }
 
     /// Sets the share that the call leaves, in percent.
     pub fn leave(&mut self, percent: u32) {
         self.leave = u8::try_from(percent).map_or(100, |percent| percent.min(100));
-        self.has_only_cost &= percent == 0;
+        self.has_only_units &= percent == 0;
         self.is_validated = false;
     }
 
     /// Sets the used share of the quota at which the limiter warns, in percent.
     pub fn warn_at(&mut self, percent: u32) {
         self.warn_at = u8::try_from(percent).unwrap_or(u8::MAX);
-        self.has_only_cost &= percent == 0;
+        self.has_only_units &= percent == 0;
         self.is_validated = false;
     }
 
@@ -118,7 +117,7 @@ impl Options {
     /// Sets how long the call waits for room.
     pub fn max_wait(&mut self, max_wait: Duration) {
         self.max_wait = max_wait;
-        self.has_only_cost = false;
+        self.has_only_units = false;
     }
 
     /// Sets the answer if the store cannot decide.
@@ -141,7 +140,7 @@ impl Default for Options {
             is_validated: false,
             kind: CallKind::Check,
             is_shared: false,
-            has_only_cost: true,
+            has_only_units: true,
         }
     }
 }

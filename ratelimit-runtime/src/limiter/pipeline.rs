@@ -305,6 +305,8 @@ impl<'a> Call<'a> {
 
     /// Returns `true` if several clients share the limit: its key is a literal, it counts all calls without a caller
     /// together, or the request's caller is not in its key.
+    #[expect(clippy::inline_always, reason = "each refusal asks")]
+    #[inline(always)]
     pub(super) fn is_shared(self) -> bool {
         self.options.is_shared || !caller::is_of_current(self.caller)
     }
@@ -320,7 +322,8 @@ impl<'a> Call<'a> {
     }
 
     /// Counts a refused call for its caller.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "each refusal is counted")]
+    #[inline(always)]
     pub(super) fn count_refused(self, now: Micros) {
         if let Some(counters) = self.counters {
             counters.refused.count(now, self.caller.parts().into());

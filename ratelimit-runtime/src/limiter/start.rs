@@ -1,7 +1,7 @@
 //! The start of a call, the one entry of the pipeline.
 //!
 //! Most calls are [plain](Call::is_plain), and decided by [`Call::take_units`]. In memory it also decides calls that have a
-//! cost or take a permit. [`Call::start_any`] starts all others, and plain ones that are left undecided.
+//! cost or a request id, or take a permit. [`Call::start_any`] starts all others, and plain ones that are left undecided.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 #[cfg(feature = "testing")]
 use super::isolated::has_planned;
-use super::{admission::Admission, backend::Decided, call::Call};
+use super::{admission::Admission, backend::Decided, call::Call, owned_call::Options};
 use crate::{
     decision::{Answer, CallEnd, Permit},
     error::Exceeded,
@@ -59,7 +59,10 @@ impl Call<'_> {
         }
         // The next free permit is that of a call that waits for one.
         let is_first = !takes_permit || self.limiter.inner.queues.is_empty();
-        if !A::DEFERS && is_first && self.options.cost > 0 && self.takes_units_in_memory() {
+        // The decision of a call without a window is not one that a store counted.
+        let is_counted = !A::READS || self.policy.has_window();
+        let is_asked_once = !A::DEFERS && is_first && is_counted && self.options.cost > 0;
+        if is_asked_once && self.takes_units_in_memory() {
             self.take_units::<A, false>()
         } else {
             self.start_any(false)
@@ -70,15 +73,20 @@ impl Call<'_> {
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     pub(super) fn takes_one_unit(self) -> bool {
-        self.options.cost == 1 && self.policy.is_one_tier() && self.is_plain()
+        let Options { cost, id, .. } = self.options;
+        *cost == 1 && id.is_none() && self.policy.is_one_tier() && self.is_plain()
     }
 
     /// Returns `true` for a plain call with a cost or a permit, if memory may decide it. A refusal of several units in the
     /// deny cache has more numbers than a plain one.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "mostly in one place")]
+    #[inline(always)]
     pub(super) fn takes_units_in_memory(self) -> bool {
+        let Options { cost, id, is_validated, .. } = self.options;
+        let takes_permit_only = *is_validated && *cost == 1 && !self.policy.has_window();
         self.limiter.is_in_memory()
-            && self.policy.is_surely_valid(self.options.cost)
+            && (self.policy.is_surely_valid(*cost) || takes_permit_only)
+            && (*is_validated || id.is_none())
             && !self.policy.is_calendar()
             && self.is_plain()
     }
@@ -88,7 +96,7 @@ impl Call<'_> {
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     fn is_plain(self) -> bool {
-        self.options.has_only_cost
+        self.options.has_only_units
             && (!self.limiter.overrides().may_apply(self.policy) || self.is_declared())
             && !telemetry::is_traced(self.counters.is_some())
             && !has_planned()
@@ -99,13 +107,14 @@ impl Call<'_> {
     #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
     #[inline(always)]
     fn take_units<A: Admission, const IS_SINGLE: bool>(self) -> Started<Answer<A>> {
-        let units = if IS_SINGLE { 1 } else { self.options.cost };
-        let takes_permit = !IS_SINGLE && self.policy.get_concurrency().is_some();
+        let single = Request::new(self.policy, Op::Take, 1);
+        let request = if IS_SINGLE { single } else { self.request_under(self.policy) };
+        let takes_permit = !IS_SINGLE && request.takes_permit();
         let is_observed = observe::is_observed();
         let is_sampled = self.counters.is_some_and(LimitCounters::is_sampled);
         let reads = A::READS || is_observed || is_sampled;
         let backend = &self.limiter.inner.backend;
-        let outcome = backend.take_units(self.policy, self.caller, units, takes_permit, reads);
+        let outcome = backend.take_units(request, self.caller, takes_permit, reads);
         let Some(outcome) = &outcome else { return self.start_any(true) };
         if !outcome.is_taken && !is_observed {
             let PlainOutcome { wait, reset, decided_by, mark, .. } = *outcome;
@@ -118,12 +127,11 @@ impl Call<'_> {
         }
         if let Some(counters) = self.counters {
             counters.count(Verdict::Admitted, outcome.decided_by);
-            counters.count_units(Verdict::Admitted, units);
+            counters.count_units(Verdict::Admitted, request.cost);
             if is_sampled {
                 counters.sample(self.policy, 0, outcome.remaining);
             }
         }
-        let request = Request::new(self.policy, Op::Take, units);
         Started::Ready(Ok(A::new(permit, || self.counted(request, outcome.outcome()))))
     }
 

@@ -122,13 +122,16 @@ pub trait AsText {
 
     /// Appends the text as a part.
     #[doc(hidden)]
-    #[inline]
+    #[expect(clippy::inline_always, reason = "where a key begins, most branches are known")]
+    #[inline(always)]
     fn append_as_part(&self, caller: &mut Caller) {
         self.with_text(|text| caller.push_str(text));
     }
 }
 
 impl AsText for str {
+    #[expect(clippy::inline_always, reason = "where a key begins, most branches are known")]
+    #[inline(always)]
     fn with_text(&self, take: impl FnOnce(&str)) {
         take(self);
     }
@@ -145,7 +148,8 @@ impl<T: AsText + ?Sized> AsText for &T {
         (**self).with_text(take);
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "where a key begins, most branches are known")]
+    #[inline(always)]
     fn append_as_part(&self, caller: &mut Caller) {
         (**self).append_as_part(caller);
     }

@@ -3,11 +3,36 @@
 use super::shard::ShardTable;
 use crate::{
     key::Lookup,
-    request::{Mark, Outcome, Request},
-    time::Micros,
+    request::{Mark, Outcome, PlainOutcome, Request},
+    time::{Micros, Timestamp},
 };
 
 impl ShardTable {
+    /// Takes a permit, and units if the policy has a window. Returns nothing, and takes nothing, if no permit is free or
+    /// [the units](Self::take_units) need the long way.
+    #[inline]
+    pub(super) fn take_permit_and_units(
+        &mut self,
+        lookup: &Lookup<'_>,
+        now: Timestamp,
+        request: Request<'_>,
+        reads: bool,
+    ) -> Option<PlainOutcome> {
+        let most = request.policy.get_concurrency()?;
+        // Most calls get the permit: it is looked up once.
+        let taken = match most.checked_sub(self.permits.hold(lookup)) {
+            Some(_) if request.policy.has_window() => self.take_units(lookup, now, request, reads),
+            Some(remaining) => {
+                Some(PlainOutcome::taken(remaining, Micros::ZERO, Micros::ZERO, Mark::NONE))
+            }
+            None => None,
+        };
+        if !taken.as_ref().is_some_and(|it| it.is_taken) {
+            self.permits.release(lookup);
+        }
+        taken
+    }
+
     /// Returns the outcome of a call that finds no permit free, or whose policy has no window.
     #[inline]
     pub(super) fn decide_permit(

@@ -41,9 +41,9 @@ impl PermitTable {
         self.0.find(lookup.hash, |it| it.is(lookup)).map_or(0, |held| held.calls)
     }
 
-    /// Adds a call.
+    /// Adds a call, and returns the caller's calls in flight.
     #[inline]
-    pub(super) fn hold(&mut self, lookup: &Lookup<'_>) {
+    pub(super) fn hold(&mut self, lookup: &Lookup<'_>) -> u32 {
         let held = self.0.entry(lookup.hash, |it| it.is(lookup), |it| it.hash);
         let mut held = held.or_insert_with(|| CallerPermits {
             hash: lookup.hash,
@@ -53,6 +53,7 @@ impl PermitTable {
             calls: 0,
         });
         held.get_mut().calls += 1;
+        held.get().calls
     }
 
     /// Removes a call.

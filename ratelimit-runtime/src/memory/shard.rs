@@ -91,14 +91,13 @@ impl Entry {
     pub(super) fn take_units(
         &mut self,
         now: Timestamp,
-        policy: &Policy,
-        units: u32,
+        request: Request<'_>,
         reads: bool,
     ) -> Option<PlainOutcome> {
         if self.is_forgotten(now) {
             return None;
         }
-        let taken = self.state.take_units(now, policy, units, reads, self.expires);
+        let taken = self.state.take_units(now, request, reads, self.expires);
         if let Some(taken) = &taken {
             self.expires = self.expires.max(now + taken.reset);
         }
@@ -113,7 +112,7 @@ impl Entry {
         request: Request<'_>,
     ) -> Option<Outcome> {
         if request.takes_at_once()
-            && let Some(unit) = self.take_units(now, request.policy, request.cost, true)
+            && let Some(unit) = self.take_units(now, request, true)
         {
             return Some(unit.outcome());
         }
@@ -223,15 +222,14 @@ impl ShardTable {
         &mut self,
         lookup: &Lookup<'_>,
         now: Timestamp,
-        policy: &Policy,
-        units: u32,
+        request: Request<'_>,
         reads: bool,
     ) -> Option<PlainOutcome> {
         let wanted = Slot { hash: part_of_index(lookup.hash), at: 0 };
         let slot = self.index.find(wanted.hash(), |slot| slot.hash == wanted.hash)?;
         let entry = self.entries.get_mut(slot.at as usize)?;
-        let is_own = entry.caller.is(&lookup.key.caller) && entry.name.is(&policy.full_name());
-        if is_own { entry.take_units(now, policy, units, reads) } else { None }
+        let is_own = entry.caller.is(&lookup.key.caller) && entry.name.is(&lookup.key.name);
+        if is_own { entry.take_units(now, request, reads) } else { None }
     }
 
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]

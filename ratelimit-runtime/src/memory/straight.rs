@@ -9,7 +9,7 @@ use fastrand::Rng;
 
 use super::shard::Entry;
 use crate::{
-    Policy,
+    Algorithm, Policy,
     caller::Caller,
     key::KeyRef,
     request::{Mark, Op, PlainOutcome, Request, Settle},
@@ -82,7 +82,11 @@ fn follow_one_key(new: New, rng: &mut Rng, figures: &mut Figures) {
             entry.settle(now, Settle::of_one_tier(&policy, cost, to, mark));
         } else {
             let units = if rng.u8(..4) == 0 { rng.u32(2..5) } else { 1 };
-            take_both_ways(&mut entry, now, decided_by, units, figures);
+            // Few ids, so that they repeat; only logs heed them.
+            let is_log = decided_by.algorithm() == Algorithm::SlidingWindow;
+            let id = (is_log && rng.u8(..3) == 0).then(|| rng.u64(..30));
+            let request = Request { id, ..Request::new(decided_by, Op::Take, units) };
+            take_both_ways(&mut entry, now, request, figures);
         }
     }
 }
@@ -101,23 +105,17 @@ fn later(now: Timestamp, period: Duration, rng: &mut Rng) -> Timestamp {
     }
 }
 
-fn take_both_ways(
-    entry: &mut Entry,
-    now: Timestamp,
-    policy: &Policy,
-    units: u32,
-    figures: &mut Figures,
-) {
+fn take_both_ways(entry: &mut Entry, now: Timestamp, request: Request<'_>, figures: &mut Figures) {
+    let policy = request.policy;
     let mut long = entry.clone();
-    let request = Request::new(policy, Op::Take, units);
     let growth = long.state.growth(now, request);
     let before = entry.clone();
     let outcome = long.decide(now, request);
     assert!(long.bytes() <= before.bytes() + growth, "{policy:?} at {now:?}: {before:?}");
     let case = || format!("{policy:?} at {now:?}: {before:?}");
     let mut unread = entry.clone();
-    let unit = entry.take_units(now, policy, units, true);
-    let less = unread.take_units(now, policy, units, false);
+    let unit = entry.take_units(now, request, true);
+    let less = unread.take_units(now, request, false);
     let Some(unit) = unit else {
         figures.skipped += 1;
         assert_eq!((&*entry, &unread, less), (&before, &before, None));

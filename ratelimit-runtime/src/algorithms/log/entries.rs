@@ -325,6 +325,13 @@ impl CallEntries {
     /// Returns the position of a charge of this log that is not settled yet.
     pub(super) fn position(&self, mark: Mark) -> Option<usize> {
         let Mark { at, charged } = mark;
+        // Mostly the latest call is settled.
+        if let (Charged::Entry(entry), Some(newest)) = (charged, self.entries.back())
+            && (newest.stamp, u64::from(newest.id)) == (at, entry.id())
+            && !entry.is_joined()
+        {
+            return Some(self.entries.len() - 1);
+        }
         let first = self.entries.partition_point(|it| it.stamp < at);
         let of_then = || self.entries.range(first..).take_while(|it| it.stamp == at);
         let Charged::Entry(entry) = charged else {
@@ -342,6 +349,7 @@ impl CallEntries {
             .map(|index| first + index)
     }
 
+    #[inline]
     pub(super) fn units(&self, at: usize) -> u32 {
         self.entries[at].units
     }
@@ -386,6 +394,7 @@ impl CallEntries {
         self.insert(now, units, NOBODY);
     }
 
+    #[inline]
     pub(super) fn longest_kept(&self) -> Micros {
         self.kept.iter().map(|it| it.period).max().unwrap_or_default()
     }

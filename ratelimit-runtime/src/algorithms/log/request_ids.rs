@@ -22,19 +22,21 @@ pub(crate) struct NamedCharge {
 #[cfg_attr(test, derive(Clone, Debug))]
 pub(crate) struct RequestIds(HashTable<NamedCharge>);
 
-/// A request id is a hash already.
-fn hash_of(charge: &NamedCharge) -> u64 {
-    charge.id
+/// A request id is a hash already, of 51 bits. The table compares the highest bits of a hash, and finds places by the
+/// lowest.
+#[inline]
+fn hash_of(id: u64) -> u64 {
+    id ^ id << 13
 }
 
 impl RequestIds {
     pub(super) fn get(&self, id: u64) -> Option<&NamedCharge> {
-        self.0.find(id, |it| it.id == id)
+        self.0.find(hash_of(id), |it| it.id == id)
     }
 
     /// Returns the charge of this id that was made then.
     pub(super) fn charged_at(&mut self, id: u64, stamp: Timestamp) -> Option<&mut NamedCharge> {
-        self.0.find_mut(id, |it| it.id == id && it.stamp == stamp)
+        self.0.find_mut(hash_of(id), |it| it.id == id && it.stamp == stamp)
     }
 
     /// Moves the charges after `now` to later times.
@@ -46,19 +48,19 @@ impl RequestIds {
 
     /// Remembers a charge in place of an earlier one of its id. Makes room by dropping those before `oldest`.
     pub(super) fn remember(&mut self, charge: NamedCharge, oldest: Option<Timestamp>) {
-        if let Some(earlier) = self.0.find_mut(charge.id, |it| it.id == charge.id) {
+        if let Some(earlier) = self.0.find_mut(hash_of(charge.id), |it| it.id == charge.id) {
             *earlier = charge;
             return;
         }
         if self.is_full() {
             self.0.retain(|it| Some(it.stamp) >= oldest);
         }
-        self.0.insert_unique(charge.id, charge, hash_of);
+        self.0.insert_unique(hash_of(charge.id), charge, |it| hash_of(it.id));
     }
 
     /// Forgets the charge of this id that was made then.
     pub(super) fn forget(&mut self, id: u64, stamp: Timestamp) {
-        if let Ok(found) = self.0.find_entry(id, |it| it.id == id && it.stamp == stamp) {
+        if let Ok(found) = self.0.find_entry(hash_of(id), |it| it.id == id && it.stamp == stamp) {
             found.remove();
         }
     }

@@ -100,7 +100,13 @@ impl HotKey {
 impl LeaseSet {
     #[inline]
     pub(super) fn find(&mut self, lookup: &Lookup<'_>, policy: &Policy) -> Option<&mut HotKey> {
-        self.hot.iter_mut().find(|it| it.is_of(lookup) && it.policy.limits_as(policy))
+        #[expect(clippy::manual_find, reason = "a closure would be called for each key")]
+        for hot in &mut self.hot {
+            if hot.is_of(lookup) && hot.policy.limits_as(policy) {
+                return Some(hot);
+            }
+        }
+        None
     }
 
     pub(super) fn of_task(&mut self, signals: &Arc<Signals>) -> Option<&mut HotKey> {

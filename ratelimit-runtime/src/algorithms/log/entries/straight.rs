@@ -1,10 +1,9 @@
 //! Units of a log that one policy decides alone, at its latest instant: most calls. By `Log::decide` a call of
 //! several units takes twice as many instructions (`--bench instructions`).
 
-use super::{CROWDED, CallEntries};
+use super::{super::request_ids::NamedCharge, CROWDED, CallEntries};
 use crate::{
-    policy::Policy,
-    request::{Mark, PlainOutcome},
+    request::{Mark, PlainOutcome, Request},
     time::Timestamp,
 };
 
@@ -14,14 +13,15 @@ impl CallEntries {
     pub(in super::super) fn take_units(
         &mut self,
         now: Timestamp,
-        policy: &Policy,
-        units: u32,
+        request: Request<'_>,
     ) -> Option<PlainOutcome> {
+        let Request { policy, cost: units, id: name, .. } = request;
         let [tier] = policy.tiers() else { return None };
         let (period, most) = (tier.micros(), u64::from(tier.threshold()));
         let is_alone = matches!(self.kept[..], [kept] if kept.period == period);
         let is_latest = self.newest() <= Some(now) && self.last_turn.max(self.pause) <= now;
-        if !is_alone || !is_latest || self.entries.len() >= CROWDED {
+        let is_new = |name| !self.named.is_full() && self.named.get(name).is_none();
+        if !is_alone || !is_latest || !name.is_none_or(is_new) || self.entries.len() >= CROWDED {
             return None;
         }
         let expired = self.expired(period, now);
@@ -44,6 +44,9 @@ impl CallEntries {
         self.last = self.last.wrapping_add(2).max(2);
         let id = self.last;
         self.insert(now, units, id);
+        if let Some(name) = name {
+            self.named.remember(NamedCharge { id: name, stamp: now, entry: id }, None);
+        }
         let oldest = self.entries.front().map_or(now, |oldest| oldest.stamp);
         let mark = Mark { at: now, charged: self.charged(id, false) };
         let left = u32::try_from(left?).unwrap_or(u32::MAX);
