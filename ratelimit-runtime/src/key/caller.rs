@@ -198,6 +198,11 @@ impl Caller {
 
 /// A value that names a caller: a [`Caller`] or a reference to one, or a value that converts into
 /// one, as every [`Display`](fmt::Display) type does.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no caller",
+    label = "has no `Display`",
+    note = "`caller!(..)` makes a caller of one or several parts, also of an `Option` such as `caller::current()`"
+)]
 pub trait IntoCaller<'a> {
     /// Returns the caller; a reference is not cloned.
     fn into_caller(self) -> Cow<'a, Caller>;
