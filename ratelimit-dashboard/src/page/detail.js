@@ -202,7 +202,7 @@ function actions(name) {
       most.count(counts);
       candidate.count(counts);
       const wouldRefuse = SHARES.map((share, step) => `${counts.steps?.[step]} at ${share.replace('%', ' %')}`);
-      say(steps, counts.steps?.at(-1) > 0 ? `Of the calls that a dry run has let pass, it would have refused ${wouldRefuse.join(', ')}.` : '');
+      say(steps, counts.steps?.at(-1) > 0 ? `Of the calls that a dry run of this process has let pass since its start, it would have refused ${wouldRefuse.join(', ')}.` : '');
     },
   };
 }
