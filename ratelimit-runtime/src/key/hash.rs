@@ -8,7 +8,7 @@ use crate::policy::PolicyName;
 /// The hasher of one store, with secret seeds. Callers choose their names; without the seeds they cannot
 /// choose names of one hash. A collision costs a comparison, and never merges two callers.
 #[cfg_attr(test, derive(Clone))]
-pub(crate) struct KeyHasher(foldhash::fast::RandomState);
+pub(crate) struct KeyHasher(foldhash::quality::RandomState);
 
 /// A key with its hash, as it is looked up.
 #[derive(Clone, Copy)]
@@ -19,7 +19,7 @@ pub(crate) struct Lookup<'a> {
 
 impl KeyHasher {
     pub(crate) fn new() -> Self {
-        Self(foldhash::fast::RandomState::default())
+        Self(foldhash::quality::RandomState::default())
     }
 
     #[inline]
