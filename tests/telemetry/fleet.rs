@@ -122,7 +122,7 @@ async fn without_redis_there_is_no_fleet_and_the_error_says_so() {
     let limiter = server.limiter().await;
     let () = server.command("ACL SETUSER default -eval");
     let error = limiter.fleet().await.unwrap_err();
-    assert_eq!(error.reason(), Some(UnavailableReason::NotPermitted));
+    assert_eq!(error.reason(), Some(UnavailableReason::NoScripts));
     server.kill();
     let error = limiter.fleet().await.unwrap_err();
     assert!(error.to_string().starts_with("no status of the fleet from Redis: "), "{error}");
