@@ -364,11 +364,11 @@ impl Policy {
     /// Inlined into a loop, it would copy all tiers of a policy ahead of the first comparison.
     #[inline(never)]
     pub(crate) fn limits_as(&self, other: &Self) -> bool {
-        let counts = |it: &Self| (it.count, it.block_count);
-        let numbers = |it: &Self| (it.state, it.burst, it.counts_rejected());
+        let numbers =
+            |it: &Self| (it.state, it.count, it.block_count, it.burst, it.counts_rejected());
         let others = |it: &Self| (it.concurrency, it.concurrency_timeout, it.zone);
-        counts(self) == counts(other)
-            && numbers(self) == numbers(other)
+        // The counts of tiers and blocks are equal from here on: comparing slices would ask once more.
+        numbers(self) == numbers(other)
             && (self.lease, self.share) == (other.lease, other.share)
             && others(self) == others(other)
             && self.tiers().iter().zip(other.tiers()).all(|(own, other)| own == other)

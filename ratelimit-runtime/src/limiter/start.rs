@@ -61,7 +61,7 @@ impl Call<'_> {
         let is_first = !takes_permit || self.limiter.inner.queues.is_empty();
         // The decision of a call without a window is not one that a store counted.
         let is_counted = !A::READS || self.policy.has_window();
-        let is_asked_once = !A::DEFERS && is_first && is_counted && self.options.cost > 0;
+        let is_asked_once = !A::DEFERS && is_first && is_counted;
         if is_asked_once && self.takes_units_in_memory() {
             self.take_units::<A, false>()
         } else {
@@ -84,7 +84,8 @@ impl Call<'_> {
     pub(super) fn takes_units_in_memory(self) -> bool {
         let Options { cost, id, is_validated, .. } = self.options;
         let takes_permit_only = *is_validated && *cost == 1 && !self.policy.has_window();
-        self.limiter.is_in_memory()
+        *cost > 0
+            && self.limiter.is_in_memory()
             && (self.policy.is_surely_valid(*cost) || takes_permit_only)
             && (*is_validated || id.is_none())
             && !self.policy.is_calendar()

@@ -22,10 +22,10 @@ const MIN_DEADLINE: Duration = Duration::from_secs(1);
 /// The pause after a hash whose fields were too long: each attempt costs the server all of it.
 const OVERSIZE_PAUSE: Duration = Duration::from_secs(30);
 
-/// The options of a read with a short reply.
-const SHORT_REPLY: SendOptions = SendOptions { is_read: true, ..IDEMPOTENT };
+/// The options of a command with a short reply.
+const SHORT_REPLY: SendOptions = SendOptions { is_of_hash: true, ..IDEMPOTENT };
 
-/// The options of a read with a long reply.
+/// The options of a command with a long reply.
 const LONG_REPLY: SendOptions = SendOptions { lane: Lane::Side, ..SHORT_REPLY };
 
 /// One hash.

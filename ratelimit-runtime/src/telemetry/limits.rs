@@ -39,7 +39,8 @@ pub(crate) struct LimitCounters {
     pub(super) further_units: [AtomicU64; VERDICTS],
     /// The refused calls by tier, from the second tier on.
     pub(super) refused_by_further: [AtomicU64; FURTHER_TIERS],
-    /// The calls that a dry run would have refused, by the place of their callers among 100.
+    /// The calls that a dry run would have refused, by the place of their callers among 100. No longer array has a
+    /// `Default`.
     pub(super) left_out: [[AtomicU64; 10]; 10],
     /// The largest used share of a caller's quota since it was last read, in parts of [`WHOLE`].
     pub(super) used: AtomicU32,

@@ -78,9 +78,9 @@ pub(super) struct BreakerGuard {
     breaker: Arc<Breaker>,
     /// The number of the probe, if it is one.
     probe: Option<u64>,
-    /// `true` if a reply proves only that the server answers. One that refuses scripts answers reads, and would
+    /// `true` if a reply proves only that the server answers. One that refuses scripts answers these, and would
     /// close and open the breaker in turn.
-    is_read: bool,
+    is_of_hash: bool,
 }
 
 impl Breaker {
@@ -88,20 +88,20 @@ impl Breaker {
         Arc::new(Self { server, failures: AtomicU32::new(0), state: Mutex::default() })
     }
 
-    /// Permits one command. The reply to a read proves only that the server answers. A server that answers and
-    /// refuses scripts still reads: the overrides that end its trouble arrive.
+    /// Permits one command. The reply to one about a hash proves only that the server answers. A server that answers and
+    /// refuses scripts still has hashes: the overrides that end its trouble arrive.
     ///
     /// # Errors
     ///
-    /// The reason of the last failure while the breaker is open and no probe is due; for a read only if that
+    /// The reason of the last failure while the breaker is open and no probe is due; about a hash only if that
     /// failure was a silence.
     pub(super) fn guard(
         self: &Arc<Self>,
-        is_read: bool,
+        is_of_hash: bool,
     ) -> Result<BreakerGuard, UnavailableReason> {
         let refuses_scripts = || self.failure().is_some_and(|reason| !reason.is_silence());
-        let probe = if is_read && refuses_scripts() { None } else { self.start_probe()? };
-        Ok(BreakerGuard { breaker: Arc::clone(self), probe, is_read })
+        let probe = if is_of_hash && refuses_scripts() { None } else { self.start_probe()? };
+        Ok(BreakerGuard { breaker: Arc::clone(self), probe, is_of_hash })
     }
 
     /// Returns the reason of the last failure while the breaker is open.
@@ -171,18 +171,18 @@ impl Drop for Breaker {
 }
 
 impl BreakerGuard {
-    /// Records a reply. That of a read closes a breaker that silence has opened.
+    /// Records a reply. One about a hash closes a breaker that silence has opened.
     pub(super) fn succeeded(self) {
         let breaker = &self.breaker;
         let is_silent = || breaker.failure().is_some_and(UnavailableReason::is_silence);
-        if breaker.failures.load(Ordering::Relaxed) > 0 && (!self.is_read || is_silent()) {
+        if breaker.failures.load(Ordering::Relaxed) > 0 && (!self.is_of_hash || is_silent()) {
             breaker.close();
         }
     }
 
     /// Records a failure.
     pub(crate) fn failed(self, reason: UnavailableReason) {
-        if self.is_read && !reason.is_silence() {
+        if self.is_of_hash && !reason.is_silence() {
             return self.succeeded();
         }
         let breaker = &self.breaker;

@@ -21,7 +21,7 @@ pub(crate) struct SendOptions {
     /// `true` if a second execution changes nothing.
     pub(crate) is_idempotent: bool,
     /// `true` if a reply of any kind proves that the server answers, and not that it decides calls.
-    pub(crate) is_read: bool,
+    pub(crate) is_of_hash: bool,
     pub(crate) lane: Lane,
     /// The time until which a sent command is awaited beyond its deadline. Sent again, it could count twice.
     pub(crate) patience: Option<Instant>,
@@ -29,7 +29,7 @@ pub(crate) struct SendOptions {
 
 /// The options of a short idempotent command.
 pub(crate) const IDEMPOTENT: SendOptions =
-    SendOptions { is_idempotent: true, is_read: false, lane: Lane::Main, patience: None };
+    SendOptions { is_idempotent: true, is_of_hash: false, lane: Lane::Main, patience: None };
 
 /// A failure that is not recorded yet: its record depends on what follows.
 pub(super) struct Unrecorded {
@@ -51,7 +51,7 @@ pub(crate) async fn send(
     options: SendOptions,
     deadline: Instant,
 ) -> Result<Result<Value, Unrecorded>, UnavailableReason> {
-    let guard = node.breaker.guard(options.is_read)?;
+    let guard = node.breaker.guard(options.is_of_hash)?;
     let reply = node.start(command(), asking, options.lane);
     let mut awaited = Awaited { node, deadline, parts: Some((reply, guard)) };
     Ok(awaited.wait(options.patience).await)

@@ -39,11 +39,6 @@ impl CallEntries {
         }
     }
 
-    /// Returns `true` if turns may have moved to later times.
-    pub(super) fn was_paused(&self) -> bool {
-        self.pause > Timestamp::default()
-    }
-
     /// Returns the time until which nobody is admitted.
     pub(in super::super) fn pause_left(&self, now: Timestamp) -> Micros {
         self.pause - now

@@ -56,7 +56,7 @@ struct Sent {
     /// The server that records its end.
     recorded_by: usize,
     probe: Option<u64>,
-    is_read: bool,
+    is_of_hash: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,10 +106,10 @@ impl Server {
 }
 
 impl World {
-    fn send(&mut self, to: usize, recorded_by: usize, is_read: bool) {
+    fn send(&mut self, to: usize, recorded_by: usize, is_of_hash: bool) {
         let breaker = self.servers[to].breaker();
-        if let Ok(guard) = breaker.guard(is_read) {
-            self.calls.push(Sent { to, recorded_by, probe: guard.probe, is_read });
+        if let Ok(guard) = breaker.guard(is_of_hash) {
+            self.calls.push(Sent { to, recorded_by, probe: guard.probe, is_of_hash });
             mem::forget(guard);
         }
         self.servers[to].read(&breaker);
@@ -117,7 +117,7 @@ impl World {
 
     /// A read proves nothing of scripts.
     fn answered(&mut self, call: &Sent) {
-        if !call.is_read {
+        if !call.is_of_hash {
             self.servers[call.to].own_failures = 0;
         }
     }
@@ -125,8 +125,8 @@ impl World {
     fn end(&mut self, index: usize, end: impl FnOnce(BreakerGuard)) -> Sent {
         let call = self.calls.remove(index);
         let breaker = self.servers[call.recorded_by].breaker();
-        let Sent { probe, is_read, .. } = call;
-        end(BreakerGuard { breaker: Arc::clone(&breaker), probe, is_read });
+        let Sent { probe, is_of_hash, .. } = call;
+        end(BreakerGuard { breaker: Arc::clone(&breaker), probe, is_of_hash });
         self.servers[call.recorded_by].read(&breaker);
         call
     }
@@ -164,7 +164,7 @@ impl Model for Redirects {
                     }
                 }
             }
-            Action::Send(to, is_read) => world.send(to, to, is_read),
+            Action::Send(to, is_of_hash) => world.send(to, to, is_of_hash),
             Action::Succeed(index) => {
                 let call = world.end(index, BreakerGuard::succeeded);
                 world.answered(&call);
@@ -185,7 +185,7 @@ impl Model for Redirects {
                 let call = world.end(index, BreakerGuard::succeeded);
                 world.answered(&call);
                 let recorded_by = if self.blames_the_first { call.to } else { 1 - call.to };
-                world.send(1 - call.to, recorded_by, call.is_read);
+                world.send(1 - call.to, recorded_by, call.is_of_hash);
             }
         }
         Some(world)
