@@ -31,18 +31,32 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts Chromium by a `chromedriver` on a free port.
+    /// Starts Chromium by a `chromedriver` on a free port. On a machine that stands still for a minute the driver gives
+    /// up before the browser has answered, so it is started up to three times.
     pub async fn start() -> Self {
+        let mut refusal = None;
+        for _ in 0..3 {
+            match Self::try_start().await {
+                Ok(browser) => return browser,
+                Err(error) => refusal = Some(error),
+            }
+        }
+        panic!("chromium does not start: {refusal:?}");
+    }
+
+    async fn try_start() -> Result<Self, fantoccini::error::NewSessionError> {
         let profile = TempDir::new().expect("a directory for the browser");
         let (mut driver, port) = (0..10).find_map(|_| launch()).expect("chromedriver starts");
-        let page = connect(port, &profile).await;
-        let Ok(page) = page else {
-            let _ = driver.kill();
-            let _ = driver.wait();
-            panic!("chromium does not start: {page:?}");
+        let page = match connect(port, &profile).await {
+            Ok(page) => page,
+            Err(error) => {
+                let _ = driver.kill();
+                let _ = driver.wait();
+                return Err(error);
+            }
         };
         let session = page.session_id().await.ok().flatten().expect("a session has an id");
-        Self { driver, port, session, page, _profile: profile }
+        Ok(Self { driver, port, session, page, _profile: profile })
     }
 
     /// Gives the page this size, scroll bars included.
