@@ -24,7 +24,7 @@ use self::{
 };
 use crate::{
     policy::{Policy, StateKind},
-    request::{Charged, LinePlace, Op, Outcome, PlainOutcome, Request, Settle, Standing},
+    request::{Charged, LinePlace, Op, Outcome, PlainAnswer, Request, Settle, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -74,32 +74,26 @@ impl State {
 
     /// Takes units under a valid policy of one tier that no override changes, or refuses one. Most calls are
     /// decided here, with the same outcome and the same state as by [`decide`](Self::decide). Returns nothing
-    /// for a call that needs that one, or for a state of another kind: nothing has changed then. An admission that
-    /// nobody `reads` has only the time for which it counts. The state `expires` at a time by which a log knows its
+    /// for a call that needs that one, or for a state of another kind: nothing has changed then. The state `expires` at a time by which a log knows its
     /// longest period. Each algorithm is a function of its own, which saves no more registers than it uses.
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
-    pub(crate) fn take_units(
+    pub(crate) fn take_units<A: PlainAnswer>(
         &mut self,
         now: Timestamp,
         request: Request<'_>,
-        reads: bool,
         expires: Timestamp,
-    ) -> Option<PlainOutcome> {
+    ) -> Option<A> {
         let Request { policy, cost: units, .. } = request;
         match (policy.state(), self) {
             (StateKind::SlidingWindow, Self::SlidingWindow(log)) => {
-                log.take_units(now, request, reads, expires)
+                log.take_units(now, request, expires)
             }
             (StateKind::SlidingCounter, Self::SlidingCounter(one)) => {
-                one.take_units(now, policy, units, reads)
+                one.take_units(now, policy, units)
             }
-            (StateKind::FixedWindow, Self::FixedWindow(one)) => {
-                one.take_units(now, policy, units, reads)
-            }
-            (StateKind::TokenBucket, Self::TokenBucket(one)) => {
-                one.take_units(now, policy, units, reads)
-            }
+            (StateKind::FixedWindow, Self::FixedWindow(one)) => one.take_units(now, policy, units),
+            (StateKind::TokenBucket, Self::TokenBucket(one)) => one.take_units(now, policy, units),
             _ => None,
         }
     }

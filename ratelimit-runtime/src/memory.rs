@@ -42,7 +42,7 @@ use crate::{
     algorithms::State,
     error::UnavailableReason,
     key::{KeyHasher, KeyRef, Lookup, StoredCaller},
-    request::{Op, Outcome, PlainOutcome, Request},
+    request::{Answered, DecidedBy, Op, Outcome, PlainAnswer, Request},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -121,22 +121,22 @@ impl MemoryStore {
     /// [`State::take_units`](crate::algorithms::State::take_units).
     #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
-    pub(crate) fn take_units(
+    pub(crate) fn take_units<A: PlainAnswer>(
         &self,
         key: KeyRef<'_>,
         request: Request<'_>,
         takes_permit: bool,
-        reads: bool,
-    ) -> Option<PlainOutcome> {
+    ) -> Answered<A> {
         let counted = self.clock.counted();
         let lookup = self.hasher.lookup(key);
         let mut table = self.shard(&lookup).table.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        if takes_permit {
-            table.take_permit_and_units(&lookup, now, request, reads)
+        let answer = if takes_permit {
+            table.take_permit_and_units(&lookup, now, request)
         } else {
-            table.take_units(&lookup, now, request, reads)
-        }
+            table.take_units(&lookup, now, request)
+        };
+        Answered { answer, decided_by: DecidedBy::Store, at: now }
     }
 
     /// Decides a call.

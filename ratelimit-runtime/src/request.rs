@@ -13,7 +13,7 @@ pub(crate) use self::{
     id::next_id,
     mark::{Charged, EntryMark, Mark},
     place::{LinePlace, Standing},
-    plain_outcome::PlainOutcome,
+    plain_outcome::{Answered, PlainAnswer, PlainNumbers, PlainOutcome, PlainTimes},
 };
 
 pub(crate) use crate::policy::OnStoreError;

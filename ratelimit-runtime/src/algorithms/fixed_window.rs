@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     policy::{Policy, Tier},
-    request::{Mark, PlainOutcome},
+    request::{PlainAnswer, PlainNumbers},
     time::{Micros, Timestamp},
 };
 
@@ -37,13 +37,12 @@ pub(crate) struct PackedWindow {
 impl OneTier<Window> {
     /// Takes units, or refuses them.
     #[inline(never)]
-    pub(super) fn take_units(
+    pub(super) fn take_units<A: PlainAnswer>(
         &mut self,
         now: Timestamp,
         policy: &Policy,
         more: u32,
-        reads: bool,
-    ) -> Option<PlainOutcome> {
+    ) -> Option<A> {
         let PackedWindow { period, start, units, .. } = self.packed;
         let [tier] = policy.tiers() else { return None };
         if period != tier.micros() || start > now {
@@ -53,14 +52,13 @@ impl OneTier<Window> {
         let (start, units) = if is_over { (now, 0) } else { (start, units) };
         let ends = period - (now - start);
         let Some(left) = tier.threshold().saturating_sub(units).checked_sub(more) else {
-            return PlainOutcome::refused(now, policy, more, (ends, ends));
+            return A::refused_unit(policy, more, ends, ends);
         };
         self.packed = PackedWindow { period, written: now, start, units: units + more };
-        if !reads {
-            return Some(PlainOutcome::unread(ends));
-        }
-        let mark = Mark { at: now, charged: self.generation.charged() };
-        Some(PlainOutcome::taken(left, ends, ends, mark))
+        Some(A::taken(ends, || {
+            let charged = self.generation.charged();
+            PlainNumbers { remaining: left, wait: ends, charged }
+        }))
     }
 }
 

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     policy::Tier,
-    request::{Charged, Mark, Op, Outcome, OutcomeKind, PlainOutcome, Request, Settle},
+    request::{Charged, Mark, Op, Outcome, OutcomeKind, PlainAnswer, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -77,17 +77,16 @@ impl Log {
     /// Takes units, or refuses one: see [`State::take_units`](super::State::take_units).
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
-    pub(super) fn take_units(
+    pub(super) fn take_units<A: PlainAnswer>(
         &mut self,
         now: Timestamp,
         request: Request<'_>,
-        reads: bool,
         expires: Timestamp,
-    ) -> Option<PlainOutcome> {
+    ) -> Option<A> {
         let Request { policy, cost, id, .. } = request;
         match self {
             Self::Units(stamps) if cost == 1 && id.is_none() => {
-                stamps.take_one(now, policy, reads, expires)
+                stamps.take_one(now, policy, expires)
             }
             Self::Entries(entries) if !policy.counts_rejected() => entries.take_units(now, request),
             _ => None,

@@ -5,7 +5,7 @@ use ratelimit_core::rules::MAX_EXACT_INTEGER;
 use super::per_tier::{Count, GivenBack, OneTier};
 use crate::{
     policy::{Policy, Tier},
-    request::{Mark, PlainOutcome},
+    request::{PlainAnswer, PlainNumbers},
     time::{Micros, Timestamp},
 };
 
@@ -69,13 +69,12 @@ impl PackedCounter {
 impl OneTier<Counter> {
     /// Takes units, or refuses them.
     #[inline(never)]
-    pub(super) fn take_units(
+    pub(super) fn take_units<A: PlainAnswer>(
         &mut self,
         now: Timestamp,
         policy: &Policy,
         units: u32,
-        reads: bool,
-    ) -> Option<PlainOutcome> {
+    ) -> Option<A> {
         let PackedCounter { start: latest, previous, current, .. } = self.packed;
         let [tier] = policy.tiers() else { return None };
         let period = tier.micros();
@@ -95,20 +94,18 @@ impl OneTier<Counter> {
         // Without units in the window before, there is nothing to weigh.
         let is_below = current.checked_add(units).is_some_and(|all| all <= tier.threshold());
         if !(previous == 0 && is_below || position().has_room(units)) {
-            let times = (position().wait(units), counter.lasts_by(ends));
-            return PlainOutcome::refused(now, policy, units, times);
+            let (wait, reset) = (position().wait(units), counter.lasts_by(ends));
+            return A::refused_unit(policy, units, wait, reset);
         }
         let after = Counter { current: current + units, ..counter };
         self.packed = PackedCounter::new(after, start, now);
         // The units of this window still weigh in the next one.
-        let reset = ends + period;
-        if !reads {
-            return Some(PlainOutcome::unread(reset));
-        }
-        let position = Position::new(after, ends, *tier);
-        let left = position.left();
-        let mark = Mark { at: now, charged: self.generation.charged() };
-        Some(PlainOutcome::taken(left, position.wait(left.saturating_add(1)), reset, mark))
+        Some(A::taken(ends + period, || {
+            let position = Position::new(after, ends, *tier);
+            let remaining = position.left();
+            let wait = position.wait(remaining.saturating_add(1));
+            PlainNumbers { remaining, wait, charged: self.generation.charged() }
+        }))
     }
 }
 
@@ -353,7 +350,7 @@ mod tests {
 
     use super::*;
     use crate::algorithms::{State, tests::take};
-    use crate::request::{Outcome, Settle};
+    use crate::request::{Mark, Outcome, Settle};
 
     const SECOND: u64 = 1_000_000;
     const POLICY: Policy = Policy::sliding_counter("p", Duration::from_secs(10), 4);

@@ -5,7 +5,7 @@ use ratelimit_core::rules::MAX_EXACT_INTEGER;
 use super::per_tier::{Count, GivenBack, OneTier};
 use crate::{
     policy::{BucketRate, Policy, Tier},
-    request::{Mark, PlainOutcome},
+    request::{PlainAnswer, PlainNumbers},
     time::{Micros, Timestamp},
 };
 
@@ -77,13 +77,12 @@ impl PackedLevel {
 impl OneTier<Level> {
     /// Takes tokens, or refuses them.
     #[inline(never)]
-    pub(super) fn take_units(
+    pub(super) fn take_units<A: PlainAnswer>(
         &mut self,
         now: Timestamp,
         policy: &Policy,
         units: u32,
-        reads: bool,
-    ) -> Option<PlainOutcome> {
+    ) -> Option<A> {
         // A policy on this path has no lease.
         let [tier] = policy.tiers() else { return None };
         let burst = policy.written_bucket_size(*tier);
@@ -95,23 +94,20 @@ impl OneTier<Level> {
         let parts = bucket.refilled(parts, now - written);
         let wanted = bucket.token.saturating_mul(units.into());
         let Some(left) = parts.checked_sub(wanted) else {
-            let times = (bucket.until(parts, wanted), bucket.until(parts, bucket.full));
-            return PlainOutcome::refused(now, policy, units, times);
+            let (wait, reset) = (bucket.until(parts, wanted), bucket.until(parts, bucket.full));
+            return A::refused_unit(policy, units, wait, reset);
         };
         if parts == bucket.full {
             self.generation = self.generation.renewed(now);
         }
         let (parts, written) = (own.parts | left, own.written | now.get());
         self.packed = PackedLevel { parts, written, ..own };
-        let reset = bucket.until(left, bucket.full);
-        if !reads {
-            return Some(PlainOutcome::unread(reset));
-        }
-        let tokens = left / bucket.token;
-        let wait = bucket.until(left, (tokens + 1) * bucket.token);
-        let remaining = u32::try_from(tokens).unwrap_or(u32::MAX);
-        let mark = Mark { at: now, charged: self.generation.charged() };
-        Some(PlainOutcome::taken(remaining, wait, reset, mark))
+        Some(A::taken(bucket.until(left, bucket.full), || {
+            let tokens = left / bucket.token;
+            let remaining = u32::try_from(tokens).unwrap_or(u32::MAX);
+            let wait = bucket.until(left, (tokens + 1) * bucket.token);
+            PlainNumbers { remaining, wait, charged: self.generation.charged() }
+        }))
     }
 }
 

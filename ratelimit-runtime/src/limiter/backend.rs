@@ -14,8 +14,8 @@ use crate::{
     policy::{Policy, Tier},
     redis::RedisBackend,
     request::{
-        CallerUsage, DecidedBy, LinePlace, Mark, OnStoreError, Op, Outcome, PlainOutcome, Request,
-        Settle, Standing,
+        Answered, CallerUsage, DecidedBy, LinePlace, OnStoreError, Op, Outcome, PlainAnswer,
+        Request, Settle, Standing,
     },
     time::{Micros, Timestamp},
 };
@@ -69,9 +69,9 @@ impl Backend {
 
     /// Returns the time of the process when [`take_units`](Self::take_units) refused one.
     #[inline]
-    pub(super) fn uptime_of(&self, refusal: Mark) -> Micros {
+    pub(super) fn uptime_of(&self, refusal: Timestamp) -> Micros {
         match &self.store {
-            Store::Memory(store) => store.clock().uptime(refusal.at),
+            Store::Memory(store) => store.clock().uptime(refusal),
             Store::Redis(_) => self.uptime(),
         }
     }
@@ -108,22 +108,25 @@ impl Backend {
     /// Memory decides for a caller that it knows. On Redis units on lease and the deny cache decide about one unit.
     #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
-    pub(super) fn take_units(
+    pub(super) fn take_units<A: PlainAnswer>(
         &self,
         request: Request<'_>,
         caller: &Caller,
         takes_permit: bool,
-        reads: bool,
-    ) -> Option<PlainOutcome> {
+    ) -> Answered<A> {
         match &self.store {
             // Each has its own key, which stays in registers where memory decides.
             Store::Memory(store) => {
                 let key = KeyRef::new(request.policy, caller.parts());
-                store.take_units(key, request, takes_permit, reads)
+                store.take_units(key, request, takes_permit)
             }
             Store::Redis(redis) => {
                 let key = KeyRef::new(request.policy, caller.parts());
-                redis.decide_now(key, request).map(PlainOutcome::from)
+                let Some(outcome) = redis.decide_now(key, request) else {
+                    return Answered::nothing();
+                };
+                let (decided_by, at) = (outcome.decided_by, outcome.mark.at);
+                Answered { answer: Some(A::from(outcome)), decided_by, at }
             }
         }
     }

@@ -15,9 +15,9 @@ use crate::{
     error::Exceeded,
     observe,
     overrides::Effective,
-    request::{DecidedBy, Mark, Op, Outcome, PlainOutcome, Request},
+    request::{Answered, DecidedBy, Op, Outcome, PlainAnswer, PlainOutcome, PlainTimes, Request},
     telemetry::{self, LimitCounters, Recorder, Verdict},
-    time::Micros,
+    time::{Micros, Timestamp},
 };
 
 /// The future that brings an answer, on the heap: in place it would add some kilobytes to every future that
@@ -103,37 +103,83 @@ impl Call<'_> {
             && !has_planned()
     }
 
-    /// Takes the units of a plain call, and a permit. One that `IS_SINGLE` takes one unit and no permit, and has its
-    /// own code, into which the building of a decision is compiled: 30 instructions.
+    /// Takes the units of a plain call, and a permit. One that `IS_SINGLE` takes one unit and no permit. Mostly nobody
+    /// reads more of the answer than its times.
     #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
     #[inline(always)]
     fn take_units<A: Admission, const IS_SINGLE: bool>(self) -> Started<Answer<A>> {
-        let single = Request::new(self.policy, Op::Take, 1);
-        let request = if IS_SINGLE { single } else { self.request_under(self.policy) };
-        let takes_permit = !IS_SINGLE && request.takes_permit();
-        let is_observed = observe::is_observed();
         let is_sampled = self.counters.is_some_and(LimitCounters::is_sampled);
-        let reads = A::READS || is_observed || is_sampled;
-        let backend = &self.limiter.inner.backend;
-        let outcome = backend.take_units(request, self.caller, takes_permit, reads);
-        let Some(outcome) = &outcome else { return self.start_any(true) };
-        if !outcome.is_taken && !is_observed {
-            let PlainOutcome { wait, reset, decided_by, mark, .. } = *outcome;
-            return self.refuse(wait, reset, decided_by, mark);
+        if A::READS || is_sampled || observe::is_observed() {
+            return self.take_units_and_read::<A, IS_SINGLE>(is_sampled);
         }
-        let takes_permit = takes_permit && outcome.is_taken;
-        let permit = takes_permit.then(|| self.permit_in_memory(self.policy));
-        if is_observed {
-            return self.finish_observed(outcome, permit);
+        let request = self.plain_request::<IS_SINGLE>();
+        let Answered { answer, decided_by, at } =
+            self.ask_for_units::<PlainTimes, IS_SINGLE>(request);
+        let Some(answer) = answer else { return self.start_any(true) };
+        if let Some(wait) = answer.refusal() {
+            return self.refuse(wait, answer.reset(), decided_by, at);
         }
+        let permit = self.count_taken::<IS_SINGLE>(decided_by);
+        Started::Ready(Ok(A::new(permit, || unreachable!("`READS` is false"))))
+    }
+
+    /// Takes units for an answer of which the caller, an observer or a sample reads all.
+    #[inline(never)]
+    fn take_units_and_read<A: Admission, const IS_SINGLE: bool>(
+        self,
+        is_sampled: bool,
+    ) -> Started<Answer<A>> {
+        let request = self.plain_request::<IS_SINGLE>();
+        let Answered { answer, decided_by, at } =
+            &self.ask_for_units::<PlainOutcome, IS_SINGLE>(request);
+        let (decided_by, at) = (*decided_by, *at);
+        let Some(answer) = answer else { return self.start_any(true) };
+        if observe::is_observed() {
+            return self.finish_observed(&answer.outcome(decided_by, at));
+        }
+        if !answer.is_taken() {
+            return self.refuse(answer.numbers.wait, answer.reset(), decided_by, at);
+        }
+        let permit = self.count_taken::<IS_SINGLE>(decided_by);
+        if is_sampled && let Some(counters) = self.counters {
+            counters.sample(self.policy, 0, answer.numbers.remaining);
+        }
+        let outcome = || answer.outcome(decided_by, at);
+        Started::Ready(Ok(A::new(permit, || self.counted(request, outcome()))))
+    }
+
+    /// Returns the request of a plain call. One unit is a constant in the code of a call that `IS_SINGLE`.
+    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
+    #[inline(always)]
+    fn plain_request<const IS_SINGLE: bool>(&self) -> Request<'_> {
+        if IS_SINGLE {
+            Request::new(self.policy, Op::Take, 1)
+        } else {
+            self.request_under(self.policy)
+        }
+    }
+
+    #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
+    #[inline(always)]
+    fn ask_for_units<P: PlainAnswer, const IS_SINGLE: bool>(
+        self,
+        request: Request<'_>,
+    ) -> Answered<P> {
+        let takes_permit = !IS_SINGLE && request.takes_permit();
+        self.limiter.inner.backend.take_units(request, self.caller, takes_permit)
+    }
+
+    /// Counts an admitted call, and returns its permit.
+    #[inline]
+    fn count_taken<const IS_SINGLE: bool>(self, decided_by: DecidedBy) -> Option<Arc<dyn Permit>> {
         if let Some(counters) = self.counters {
-            counters.count(Verdict::Admitted, outcome.decided_by);
-            counters.count_units(Verdict::Admitted, request.cost);
-            if is_sampled {
-                counters.sample(self.policy, 0, outcome.remaining);
+            counters.count(Verdict::Admitted, decided_by);
+            if !IS_SINGLE {
+                counters.count_units(Verdict::Admitted, self.options.cost);
             }
         }
-        Started::Ready(Ok(A::new(permit, || self.counted(request, outcome.outcome()))))
+        let takes_permit = !IS_SINGLE && self.policy.get_concurrency().is_some();
+        takes_permit.then(|| self.permit_in_memory(self.policy))
     }
 
     /// Returns `true` if no override changes the call.
@@ -150,12 +196,12 @@ impl Call<'_> {
         wait: Micros,
         reset: Micros,
         decided_by: DecidedBy,
-        mark: Mark,
+        at: Timestamp,
     ) -> Started<Answer<A>> {
         if let Some(counters) = self.counters {
             counters.count(Verdict::Refused, decided_by);
             counters.count_refusal(0);
-            self.count_refused(self.limiter.inner.backend.uptime_of(mark));
+            self.count_refused(self.limiter.inner.backend.uptime_of(at));
         }
         let outcome = Outcome { decided_by, ..Outcome::refused(wait, reset) };
         Started::Ready(Err(Exceeded::new(self.policy, outcome, self.is_shared()).into()))
@@ -163,14 +209,11 @@ impl Call<'_> {
 
     /// Ends a plain call of which an observer reads the decision.
     #[inline(never)]
-    fn finish_observed<A: Admission>(
-        self,
-        outcome: &PlainOutcome,
-        permit: Option<Arc<dyn Permit>>,
-    ) -> Started<Answer<A>> {
+    fn finish_observed<A: Admission>(self, outcome: &Outcome) -> Started<Answer<A>> {
         let effective = Effective::declared(self.policy, self.options.declared);
         let recorder = Recorder::untimed(self.counters);
-        let outcome = Ok(outcome.outcome());
+        let outcome = Ok(*outcome);
+        let permit = self.permit_of(&self.request_under(self.policy), &outcome);
         Started::Ready(self.finish(&effective, recorder, &outcome, permit, CallEnd::default()))
     }
 

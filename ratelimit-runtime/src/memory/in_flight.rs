@@ -3,7 +3,7 @@
 use super::shard::ShardTable;
 use crate::{
     key::Lookup,
-    request::{Mark, Outcome, PlainOutcome, Request},
+    request::{Charged, Mark, Outcome, PlainAnswer, PlainNumbers, Request},
     time::{Micros, Timestamp},
 };
 
@@ -11,26 +11,26 @@ impl ShardTable {
     /// Takes a permit, and units if the policy has a window. Returns nothing, and takes nothing, if no permit is free or
     /// [the units](Self::take_units) need the long way.
     #[inline]
-    pub(super) fn take_permit_and_units(
+    pub(super) fn take_permit_and_units<A: PlainAnswer>(
         &mut self,
         lookup: &Lookup<'_>,
         now: Timestamp,
         request: Request<'_>,
-        reads: bool,
-    ) -> Option<PlainOutcome> {
+    ) -> Option<A> {
         let most = request.policy.get_concurrency()?;
         // Most calls get the permit: it is looked up once.
-        let taken = match most.checked_sub(self.permits.hold(lookup)) {
-            Some(_) if request.policy.has_window() => self.take_units(lookup, now, request, reads),
+        let answer = match most.checked_sub(self.permits.hold(lookup)) {
+            Some(_) if request.policy.has_window() => self.take_units(lookup, now, request),
             Some(remaining) => {
-                Some(PlainOutcome::taken(remaining, Micros::ZERO, Micros::ZERO, Mark::NONE))
+                let (wait, charged) = (Micros::ZERO, Charged::Nothing);
+                Some(A::taken(wait, || PlainNumbers { remaining, wait, charged }))
             }
             None => None,
         };
-        if !taken.as_ref().is_some_and(|it| it.is_taken) {
+        if !answer.as_ref().is_some_and(A::is_taken) {
             self.permits.release(lookup);
         }
-        taken
+        answer
     }
 
     /// Returns the outcome of a call that finds no permit free, or whose policy has no window.

@@ -9,7 +9,9 @@ use crate::{
     algorithms::State,
     key::{KeyHasher, Lookup, StoredCaller},
     policy::{Policy, PolicyName},
-    request::{LinePlace, Op, Outcome, PlainOutcome, Request, Settle, Standing},
+    request::{
+        DecidedBy, LinePlace, Op, Outcome, PlainAnswer, PlainOutcome, Request, Settle, Standing,
+    },
     time::{Micros, Timestamp},
 };
 
@@ -88,20 +90,19 @@ impl Entry {
     /// Takes units, or refuses one: see [`State::take_units`].
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
-    pub(super) fn take_units(
+    pub(super) fn take_units<A: PlainAnswer>(
         &mut self,
         now: Timestamp,
         request: Request<'_>,
-        reads: bool,
-    ) -> Option<PlainOutcome> {
+    ) -> Option<A> {
         if self.is_forgotten(now) {
             return None;
         }
-        let taken = self.state.take_units(now, request, reads, self.expires);
-        if let Some(taken) = &taken {
-            self.expires = self.expires.max(now + taken.reset);
+        let answer: Option<A> = self.state.take_units(now, request, self.expires);
+        if let Some(answer) = &answer {
+            self.expires = self.expires.max(now + answer.reset());
         }
-        taken
+        answer
     }
 
     /// Decides a call if the memory on the heap stays as large as it is.
@@ -112,9 +113,9 @@ impl Entry {
         request: Request<'_>,
     ) -> Option<Outcome> {
         if request.takes_at_once()
-            && let Some(unit) = self.take_units(now, request, true)
+            && let Some(answer) = self.take_units::<PlainOutcome>(now, request)
         {
-            return Some(unit.outcome());
+            return Some(answer.outcome(DecidedBy::Store, now));
         }
         self.state.keeps_size(now, request).then(|| self.decide(now, request))
     }
@@ -218,18 +219,18 @@ impl ShardTable {
     /// (`--bench instructions`).
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
-    pub(super) fn take_units(
+    pub(super) fn take_units<A: PlainAnswer>(
         &mut self,
         lookup: &Lookup<'_>,
         now: Timestamp,
         request: Request<'_>,
-        reads: bool,
-    ) -> Option<PlainOutcome> {
+    ) -> Option<A> {
         let wanted = Slot { hash: part_of_index(lookup.hash), at: 0 };
         let slot = self.index.find(wanted.hash(), |slot| slot.hash == wanted.hash)?;
         let entry = self.entries.get_mut(slot.at as usize)?;
-        let is_own = entry.caller.is(&lookup.key.caller) && entry.name.is(&lookup.key.name);
-        if is_own { entry.take_units(now, request, reads) } else { None }
+        let is_own =
+            entry.caller.is(&lookup.key.caller) && entry.name.is(&request.policy.full_name());
+        if is_own { entry.take_units(now, request) } else { None }
     }
 
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]

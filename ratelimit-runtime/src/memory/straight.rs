@@ -12,7 +12,7 @@ use crate::{
     Algorithm, Policy,
     caller::Caller,
     key::KeyRef,
-    request::{Mark, Op, PlainOutcome, Request, Settle},
+    request::{DecidedBy, Mark, Op, PlainOutcome, PlainTimes, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -114,19 +114,18 @@ fn take_both_ways(entry: &mut Entry, now: Timestamp, request: Request<'_>, figur
     assert!(long.bytes() <= before.bytes() + growth, "{policy:?} at {now:?}: {before:?}");
     let case = || format!("{policy:?} at {now:?}: {before:?}");
     let mut unread = entry.clone();
-    let unit = entry.take_units(now, request, true);
-    let less = unread.take_units(now, request, false);
-    let Some(unit) = unit else {
+    let whole: Option<PlainOutcome> = entry.take_units(now, request);
+    let times: Option<PlainTimes> = unread.take_units(now, request);
+    let Some(answer) = whole else {
         figures.skipped += 1;
-        assert_eq!((&*entry, &unread, less), (&before, &before, None));
+        assert_eq!((&*entry, &unread, times), (&before, &before, None));
         *entry = long;
         return;
     };
-    assert_eq!(unit.outcome(), outcome, "{}", case());
-    // A log with entries has the numbers at hand, and its copy has no spare room.
-    let is_cut = entry.state.newest_unit().is_none() && less.is_none();
-    let expected = [unit, if outcome.admitted { PlainOutcome::unread(unit.reset) } else { unit }];
-    assert!(is_cut || less.is_some_and(|less| expected.contains(&less)), "{}", case());
+    assert_eq!(answer.outcome(DecidedBy::Store, now), outcome, "{}", case());
+    // The copy of a log with entries has no spare room.
+    let is_cut = entry.state.newest_unit().is_none() && times.is_none();
+    assert!(is_cut || times == Some(outcome.into()), "{}", case());
     *(if outcome.admitted { &mut figures.admitted } else { &mut figures.refused }) += 1;
     assert_eq!((&*entry, if is_cut { &long } else { &unread }), (&long, &long), "{}", case());
 }

@@ -1,56 +1,107 @@
-//! The outcome of a plain call: units are taken at once, or one is refused, under a policy of one tier.
+//! The answer to a plain call: units are taken at once, or one is refused, under a policy of one tier.
 
-use super::{DecidedBy, Mark, Outcome};
+use std::num::NonZeroU64;
+
+use super::{Charged, DecidedBy, Mark, Outcome};
 use crate::{
     policy::Policy,
     time::{Micros, Timestamp},
 };
 
-/// The numbers of a plain call's [`Outcome`] that are not known before.
+/// What is read of the answer to a plain call: its [times](PlainTimes), or the [whole](PlainOutcome).
+pub(crate) trait PlainAnswer: From<Outcome> {
+    /// Returns the answer to units that are taken. They count until the full quota is back.
+    fn taken(reset: Micros, numbers: impl FnOnce() -> PlainNumbers) -> Self;
+
+    /// Returns the refusal of one unit: none is left, and nothing has changed.
+    fn refused(wait: Micros, reset: Micros) -> Self;
+
+    fn is_taken(&self) -> bool;
+
+    /// Returns the time until the full quota is back.
+    fn reset(&self) -> Micros;
+
+    /// Returns the [refusal](Self::refused) of one unit. One of more units, which may get some of them, and one that is
+    /// recorded take the long way.
+    #[inline]
+    fn refused_unit(policy: &Policy, units: u32, wait: Micros, reset: Micros) -> Option<Self> {
+        (units == 1 && !policy.counts_rejected()).then(|| Self::refused(wait, reset))
+    }
+}
+
+/// The further numbers of units that were taken just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlainNumbers {
+    pub(crate) remaining: u32,
+    /// The time until more are left.
+    pub(crate) wait: Micros,
+    pub(crate) charged: Charged,
+}
+
+/// The times of an answer, in two registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlainTimes {
+    /// The wait of a refusal, and 1 more; 1 if units are taken.
+    wait: NonZeroU64,
+    reset: Micros,
+}
+
+impl PlainTimes {
+    /// Returns the wait of a refusal.
+    #[inline]
+    pub(crate) fn refusal(self) -> Option<Micros> {
+        (!self.is_taken()).then(|| Micros::new(self.wait.get() - 1))
+    }
+}
+
+impl PlainAnswer for PlainTimes {
+    #[inline]
+    fn taken(reset: Micros, _: impl FnOnce() -> PlainNumbers) -> Self {
+        Self { wait: NonZeroU64::MIN, reset }
+    }
+
+    #[inline]
+    fn refused(wait: Micros, reset: Micros) -> Self {
+        debug_assert!(wait > Micros::ZERO, "a refused unit has a wait");
+        Self { wait: NonZeroU64::MIN.saturating_add(wait.get()), reset }
+    }
+
+    #[inline]
+    fn is_taken(&self) -> bool {
+        self.wait == NonZeroU64::MIN
+    }
+
+    #[inline]
+    fn reset(&self) -> Micros {
+        self.reset
+    }
+}
+
+impl From<Outcome> for PlainTimes {
+    #[inline]
+    fn from(outcome: Outcome) -> Self {
+        let Outcome { admitted, wait, reset, .. } = outcome;
+        if admitted { Self { wait: NonZeroU64::MIN, reset } } else { Self::refused(wait, reset) }
+    }
+}
+
+/// The numbers of a plain call's [`Outcome`] that are not known before. Those of units that are taken are further
+/// ones, and those of a refusal its wait alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlainOutcome {
-    pub(crate) is_taken: bool,
-    pub(crate) decided_by: DecidedBy,
-    pub(crate) remaining: u32,
-    pub(crate) wait: Micros,
-    /// The time until the full quota is back, for which the units count.
-    pub(crate) reset: Micros,
-    /// The charge, or the time of a refusal in memory.
-    pub(crate) mark: Mark,
+    is_taken: bool,
+    reset: Micros,
+    pub(crate) numbers: PlainNumbers,
 }
 
 impl PlainOutcome {
-    /// Returns the outcome of units that are taken.
+    /// Returns the outcome of a call that was decided so, then.
     #[inline]
-    pub(crate) fn taken(remaining: u32, wait: Micros, reset: Micros, mark: Mark) -> Self {
-        Self { is_taken: true, decided_by: DecidedBy::Store, remaining, wait, reset, mark }
-    }
-
-    /// Returns the outcome of units that are taken, of which nobody reads more than the time for which they
-    /// count.
-    #[inline]
-    pub(crate) fn unread(reset: Micros) -> Self {
-        Self::taken(0, Micros::ZERO, reset, Mark::NONE)
-    }
-
-    /// Returns the refusal of one unit: none is left, and nothing has changed. A refusal of more units, which may get
-    /// some of them, and one that is recorded take the long way.
-    #[inline]
-    pub(crate) fn refused(
-        now: Timestamp,
-        policy: &Policy,
-        units: u32,
-        (wait, reset): (Micros, Micros),
-    ) -> Option<Self> {
-        let refused = Self::taken(0, wait, reset, Mark { at: now, ..Mark::NONE });
-        (units == 1 && !policy.counts_rejected()).then_some(Self { is_taken: false, ..refused })
-    }
-
-    #[inline]
-    pub(crate) fn outcome(self) -> Outcome {
-        let Self { is_taken, decided_by, remaining, wait, reset, mark } = self;
+    pub(crate) fn outcome(&self, decided_by: DecidedBy, at: Timestamp) -> Outcome {
+        let Self { is_taken, reset, numbers } = *self;
+        let PlainNumbers { remaining, wait, charged } = numbers;
         let outcome = if is_taken {
-            Outcome::admitted(remaining, wait, reset, mark)
+            Outcome::admitted(remaining, wait, reset, Mark { at, charged })
         } else {
             Outcome::refused(wait, reset)
         };
@@ -58,10 +109,50 @@ impl PlainOutcome {
     }
 }
 
+impl PlainAnswer for PlainOutcome {
+    #[inline]
+    fn taken(reset: Micros, numbers: impl FnOnce() -> PlainNumbers) -> Self {
+        Self { is_taken: true, reset, numbers: numbers() }
+    }
+
+    #[inline]
+    fn refused(wait: Micros, reset: Micros) -> Self {
+        let numbers = PlainNumbers { remaining: 0, wait, charged: Charged::Nothing };
+        Self { is_taken: false, reset, numbers }
+    }
+
+    #[inline]
+    fn is_taken(&self) -> bool {
+        self.is_taken
+    }
+
+    #[inline]
+    fn reset(&self) -> Micros {
+        self.reset
+    }
+}
+
 impl From<Outcome> for PlainOutcome {
     #[inline]
     fn from(outcome: Outcome) -> Self {
-        let Outcome { admitted, decided_by, remaining, wait, reset, mark, .. } = outcome;
-        Self { is_taken: admitted, decided_by, remaining, wait, reset, mark }
+        let Outcome { admitted, remaining, wait, reset, mark, .. } = outcome;
+        let numbers = PlainNumbers { remaining, wait, charged: mark.charged };
+        Self { is_taken: admitted, reset, numbers }
+    }
+}
+
+/// An answer with its decider, and its time: that of the charge, or of a refusal in memory. Without an answer the call
+/// is not decided. As an `Option` of the whole, the answer would be copied once more: 20 instructions.
+pub(crate) struct Answered<A> {
+    pub(crate) answer: Option<A>,
+    pub(crate) decided_by: DecidedBy,
+    pub(crate) at: Timestamp,
+}
+
+impl<A> Answered<A> {
+    /// Returns what is known of a call that is not decided.
+    #[inline]
+    pub(crate) fn nothing() -> Self {
+        Self { answer: None, decided_by: DecidedBy::Nobody, at: Timestamp::default() }
     }
 }

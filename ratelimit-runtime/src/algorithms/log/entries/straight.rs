@@ -3,25 +3,26 @@
 
 use super::{super::request_ids::NamedCharge, CROWDED, CallEntries};
 use crate::{
-    request::{Mark, PlainOutcome, Request},
+    request::{PlainAnswer, PlainNumbers, Request},
     time::Timestamp,
 };
 
 impl CallEntries {
     /// Takes units of a window, or refuses one. Returns nothing for a call that needs the long way.
     #[inline(never)]
-    pub(in super::super) fn take_units(
+    pub(in super::super) fn take_units<A: PlainAnswer>(
         &mut self,
         now: Timestamp,
         request: Request<'_>,
-    ) -> Option<PlainOutcome> {
+    ) -> Option<A> {
         let Request { policy, cost: units, id: name, .. } = request;
         let [tier] = policy.tiers() else { return None };
         let (period, most) = (tier.micros(), u64::from(tier.threshold()));
         let is_alone = matches!(self.kept[..], [kept] if kept.period == period);
         let is_latest = self.newest() <= Some(now) && self.last_turn.max(self.pause) <= now;
         let is_new = |name| !self.named.is_full() && self.named.get(name).is_none();
-        if !is_alone || !is_latest || !name.is_none_or(is_new) || self.entries.len() >= CROWDED {
+        let is_charged_now = name.is_none_or(is_new);
+        if !is_alone || !is_latest || !is_charged_now || self.entries.len() >= CROWDED {
             return None;
         }
         let expired = self.expired(period, now);
@@ -38,8 +39,7 @@ impl CallEntries {
         self.kept[0].used = now;
         self.forget_line(now);
         if let Some((leaves, newest)) = refused {
-            let times = (leaves + period - now, newest + period - now);
-            return PlainOutcome::refused(now, policy, 1, times);
+            return A::refused_unit(policy, 1, leaves + period - now, newest + period - now);
         }
         self.last = self.last.wrapping_add(2).max(2);
         let id = self.last;
@@ -47,9 +47,14 @@ impl CallEntries {
         if let Some(name) = name {
             self.named.remember(NamedCharge { id: name, stamp: now, entry: id }, None);
         }
-        let oldest = self.entries.front().map_or(now, |oldest| oldest.stamp);
-        let mark = Mark { at: now, charged: self.charged(id, false) };
-        let left = u32::try_from(left?).unwrap_or(u32::MAX);
-        Some(PlainOutcome::taken(left, oldest + period - now, period, mark))
+        Some(A::taken(period, || {
+            let oldest = self.entries.front().map_or(now, |oldest| oldest.stamp);
+            let remaining = left.and_then(|left| u32::try_from(left).ok()).unwrap_or(u32::MAX);
+            PlainNumbers {
+                remaining,
+                wait: oldest + period - now,
+                charged: self.charged(id, false),
+            }
+        }))
     }
 }

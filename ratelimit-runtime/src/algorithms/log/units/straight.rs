@@ -5,65 +5,64 @@
 use super::{Bounds, Timestamps, units, wrapped};
 use crate::{
     policy::{Policy, Tier},
-    request::{Mark, PlainOutcome},
-    time::Timestamp,
+    request::{PlainAnswer, PlainNumbers},
+    time::{Micros, Timestamp},
 };
 
 impl Timestamps {
     /// Takes one unit of a window, or refuses it.
     #[inline(never)]
-    pub(in super::super) fn take_one(
+    pub(in super::super) fn take_one<A: PlainAnswer>(
         &mut self,
         now: Timestamp,
         policy: &Policy,
-        reads: bool,
         expires: Timestamp,
-    ) -> Option<PlainOutcome> {
+    ) -> Option<A> {
         let [tier] = policy.tiers() else { return None };
         if self.capacity() != tier.threshold() as usize {
             return None;
         }
-        let unit = match self {
+        let refused = match self {
             Self::Inline { bounds, buffer, .. } => {
                 let mut ring = (bounds.first(), bounds.count());
-                let unit = take_one(&mut ring, buffer, now, policy, tier, expires);
+                let refused = take_one(&mut ring, buffer, now, tier, expires)?;
                 *bounds = Bounds::new(ring.0, ring.1, tier.threshold() as usize);
-                unit
+                refused
             }
             Self::Heap { first, count, buffer, .. } => {
                 let mut ring = (*first as usize, *count as usize);
-                let unit = take_one(&mut ring, buffer, now, policy, tier, expires);
+                let refused = take_one(&mut ring, buffer, now, tier, expires)?;
                 (*first, *count) = (units(ring.0), units(ring.1));
-                unit
+                refused
             }
         };
-        match unit {
-            Some(unit) if unit.is_taken && reads => Some(self.taken(now, tier)),
-            unit => unit,
+        match refused {
+            None => Some(A::taken(tier.micros(), || self.numbers(now, tier))),
+            Some((wait, reset)) => A::refused_unit(policy, 1, wait, reset),
         }
     }
 
-    /// Returns the answer to a unit that was taken just now.
-    fn taken(&self, now: Timestamp, tier: &Tier) -> PlainOutcome {
+    /// Returns the numbers of a unit that was taken just now.
+    fn numbers(&self, now: Timestamp, tier: &Tier) -> PlainNumbers {
         let (ring, period) = (self.ring(), tier.micros());
         let expired = ring.expired(period, now);
         let remaining = tier.threshold().saturating_sub(units(ring.len() - expired));
         let oldest = ring.get(expired).unwrap_or(now);
-        let mark = Mark { at: now, charged: self.generation().charged() };
-        PlainOutcome::taken(remaining, oldest + period - now, period, mark)
+        let (wait, charged) = (oldest + period - now, self.generation().charged());
+        PlainNumbers { remaining, wait, charged }
     }
 }
 
-/// Takes one unit if fewer than the threshold are younger than the period: only one slot is written.
+/// Takes one unit if fewer than the threshold are younger than the period: only one slot is written. Returns the wait
+/// and the reset of a refusal.
 #[inline]
 fn take_one(
     (first, count): &mut (usize, usize),
     buffer: &mut [Timestamp],
     now: Timestamp,
-    policy: &Policy,
     tier: &Tier,
     expires: Timestamp,
-) -> Option<PlainOutcome> {
+) -> Option<Option<(Micros, Micros)>> {
     let (len, period) = (buffer.len(), tier.micros());
     let is_full = *count >= tier.threshold() as usize;
     let mut free = *first;
@@ -77,8 +76,7 @@ fn take_one(
         if is_full {
             let oldest = *buffer.get(*first)?;
             if oldest + period > now {
-                let times = (oldest + period - now, newest + period - now);
-                return PlainOutcome::refused(now, policy, 1, times);
+                return Some(Some((oldest + period - now, newest + period - now)));
             }
         }
         free = if at + 1 == len { 0 } else { at + 1 };
@@ -93,5 +91,5 @@ fn take_one(
     } else {
         *count += 1;
     }
-    Some(PlainOutcome::unread(period))
+    Some(None)
 }
