@@ -1,10 +1,8 @@
 //! Validation of overrides against the limits that the program has.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-#[cfg(feature = "overrides")]
-use super::until;
-use super::{Fault, Layer, Override, OverrideError, entry::SCALES, layer::ALL_LIMITS};
+use super::{Fault, Layer, Override, OverrideError, entry::SCALES, layer::ALL_LIMITS, until};
 use crate::{
     policy::{Policy, Tier},
     registry::{self, RegisteredPolicy},
@@ -39,7 +37,7 @@ pub(super) fn against(
     if let (Some(from), Some(until)) = (what.from, what.until)
         && until <= from
     {
-        let (from, until) = (shown(from), shown(until));
+        let (from, until) = (until::text(from), until::text(until));
         let why = format!("`until` is later than `from`, and {until} is not later than {from}");
         return Err(OverrideError::of(limit, Fault::new(why)));
     }
@@ -109,17 +107,6 @@ pub(super) fn unscalable(scale: u32, has_own_scale: impl Fn(&str) -> bool) -> Ve
         Some(OverrideError::of(limit.name(), Fault::new(why)))
     };
     registered.iter().filter_map(fault).collect()
-}
-
-/// Returns a time in messages.
-#[cfg(feature = "overrides")]
-fn shown(time: SystemTime) -> String {
-    until::text(time)
-}
-
-#[cfg(not(feature = "overrides"))]
-fn shown(time: SystemTime) -> String {
-    format!("{time:?}")
 }
 
 impl Override {
