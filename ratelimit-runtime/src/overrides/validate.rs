@@ -74,8 +74,7 @@ pub(super) fn against(
 
 /// Validates the numbers against the registered policies of this name.
 fn fits(registered: &[RegisteredPolicy], name: &str, what: &Override) -> Result<(), OverrideError> {
-    let is_named = |it: &&RegisteredPolicy| it.name() == name || it.declared().name() == name;
-    let mut named = registered.iter().filter(is_named).peekable();
+    let mut named = registered.iter().filter(|limit| limit.is_named(name)).peekable();
     let validated = match named.peek() {
         Some(_) => named.try_for_each(|limit| what.validate_registered(limit)),
         None => what.validate_standalone(),
@@ -142,6 +141,7 @@ impl Override {
     pub(super) fn validate(&self, declared: &Policy, cost: Option<u32>) -> Result<Policy, Fault> {
         let policy = self.apply(declared)?;
         match policy.validate_with(cost) {
+            // A policy that is invalid as declared is no fault of an override that leaves its numbers.
             Err(invalid) if self.has_numbers() || self.scale_in_thousandths.is_some() => {
                 Err(invalid.rule().into())
             }
@@ -165,6 +165,7 @@ impl Override {
             [tier] if declared.is_calendar() => {
                 declared.with_tiers(&[Tier::new(tier.period(), SOME_TIER.threshold())])
             }
+            // The numbers are unknown here: any valid ones stand for them.
             [_] => declared.with_tiers(&[SOME_TIER]),
             _ if self.period.is_some() || self.threshold.is_some() || !self.tiers.is_empty() => {
                 *declared
