@@ -33,10 +33,13 @@ pub(crate) struct Argument {
     /// The arguments that it excludes, with the reasons.
     pub(crate) excludes: &'static [(&'static str, &'static str)],
     /// The arguments that it excludes by a rule that policies made at run time have too, with its error.
-    pub(crate) faults: Option<(&'static [&'static str], fn(&'static str) -> PolicyFault)>,
+    pub(crate) faults: Option<(&'static [&'static str], FaultWith)>,
     /// The argument that it needs, with the reason.
     pub(crate) needs: Option<(&'static str, &'static str)>,
 }
+
+/// The error of a rule that another argument breaks.
+type FaultWith = fn(&'static str) -> PolicyFault;
 
 impl Argument {
     const fn named(name: &'static str) -> Self {
