@@ -227,7 +227,9 @@ impl LimitText {
         add("count_rejected", yes(policy.counts_rejected()));
         add("dry_run", yes(limit.is_dry_run()));
         let others = limit.declaration().map_or(&[][..], |declaration| declaration.others);
-        others.iter().for_each(|(name, value)| add(name, Some(spaced_alike(value))));
+        for (name, value) in others {
+            add(name, Some(spaced_alike(value)));
+        }
         Self { name: limit.name().to_owned(), properties }
     }
 
