@@ -1,6 +1,8 @@
 //! Times in documents of overrides, as in RFC 3339.
 
-use std::time::{Duration, SystemTime};
+#[cfg(feature = "overrides")]
+use std::time::Duration;
+use std::time::SystemTime;
 
 #[cfg(feature = "overrides")]
 use toml::value::{Datetime, Offset};
