@@ -2,7 +2,7 @@
 //!
 //! With this feature [`RateLimitError`] is a `ResponseError`. An annotated handler may return
 //! `actix_web::Result<T>`, `Result<T, RateLimitError>`, an error of its own with
-//! `From<RateLimitError>`, or an `HttpResponse`; [`FromRejection`] lists all.
+//! `From<RateLimitError>`, or an `HttpResponse`; [`FromRejection`](crate::FromRejection) lists all.
 //!
 //! ```no_run
 //! use actix_web::{App, HttpServer, web};
