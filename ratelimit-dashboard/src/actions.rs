@@ -92,15 +92,6 @@ pub(super) struct SetCandidate {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SetGlobalEnforcement {
-    #[serde(flatten)]
-    set: EnforcementFields,
-    #[serde(flatten)]
-    effect: Effect,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct SetField {
     /// The limit, or all of them.
     limit: String,
@@ -130,7 +121,7 @@ enum Change<'a> {
 
 pub(super) async fn set_enforcement(action: Action<SetEnforcement>) -> Answer {
     let SetEnforcement { limit, set, effect } = action.body;
-    let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
+    let limit = one_or_all(&limit)?;
     let (words, change) = (set.words(), Change::Fields(&ENFORCEMENTS, set.fields()));
     let edit = Edit { limit, words: &words, change, effect };
     action.dashboard.change(&action.viewer, edit).await
@@ -174,25 +165,23 @@ pub(super) async fn clear_override(action: Action<OnLimit>) -> Answer {
     change_whole(action, "override removed", |_| Override::new()).await
 }
 
-pub(super) async fn set_global_enforcement(action: Action<SetGlobalEnforcement>) -> Answer {
-    let SetGlobalEnforcement { set, effect } = action.body;
-    let (words, change) = (set.words(), Change::Fields(&ENFORCEMENTS, set.fields()));
-    let edit = Edit { limit: ALL_LIMITS, words: &words, change, effect };
-    action.dashboard.change(&action.viewer, edit).await
-}
-
 pub(super) async fn set_field(action: Action<SetField>) -> Answer {
     let SetField { limit, field: name, value, effect } = action.body;
     one_of(&name, &FIELDS)?;
-    let known = Dashboard::find(&limit);
-    if known.is_none() && limit != ALL_LIMITS {
-        return Err(unknown());
-    }
-    let limit = known.map_or(ALL_LIMITS, |known| known.name);
+    let limit = one_or_all(&limit)?;
     let words = value.as_ref().map_or(format!("no {name}"), |value| format!("{name} {value}"));
     let change = Change::Fields(&[&name], field(&name, value));
     let edit = Edit { limit, words: &words, change, effect };
     action.dashboard.change(&action.viewer, edit).await
+}
+
+/// Returns the name of a limit of this program, or that of all limits.
+fn one_or_all(limit: &str) -> Result<&'static str, ActionError> {
+    match Dashboard::find(limit) {
+        Some(known) => Ok(known.name),
+        None if limit == ALL_LIMITS => Ok(ALL_LIMITS),
+        None => Err(unknown()),
+    }
 }
 
 impl EnforcementFields {

@@ -205,7 +205,6 @@ impl DashboardBuilder {
             .route("/candidate", post(actions::set_candidate))
             .route("/apply-candidate", post(actions::apply_candidate))
             .route("/override", post(actions::clear_override))
-            .route("/all", post(actions::set_global_enforcement))
             .route("/field", post(actions::set_field))
             .route("/undo", post(history::undo))
             .route("/exception", post(exceptions::set))

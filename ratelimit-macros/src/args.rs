@@ -4,6 +4,7 @@
 //! Floor 3.
 
 use proc_macro2::{Ident, Span, TokenStream};
+use ratelimit_core::PolicyFault;
 use syn::{
     Expr, Path, parenthesized,
     parse::{ParseStream, Parser},
@@ -31,9 +32,14 @@ pub(crate) struct Argument {
     pub(crate) of_store: bool,
     /// The arguments that it excludes, with the reasons.
     pub(crate) excludes: &'static [(&'static str, &'static str)],
+    /// The arguments that it excludes by a rule that policies made at run time have too, with its error.
+    pub(crate) faults: Option<(&'static [&'static str], FaultWith)>,
     /// The argument that it needs, with the reason.
     pub(crate) needs: Option<(&'static str, &'static str)>,
 }
+
+/// The error of a rule that another argument breaks.
+type FaultWith = fn(&'static str) -> PolicyFault;
 
 impl Argument {
     const fn named(name: &'static str) -> Self {
@@ -45,6 +51,7 @@ impl Argument {
             of_window: false,
             of_store: false,
             excludes: &[],
+            faults: None,
             needs: None,
         }
     }
@@ -202,6 +209,10 @@ arguments! {
     "leave" leave: Assigned {
         synonyms: &["priority", "reserve", "headroom", "importance"],
         of_store: true,
+        faults: Some((
+            &["max_wait", "count_rejected"],
+            |argument| PolicyFault::LeaveWith { argument },
+        )),
     }
     "warn_at" warn_at: Assigned {
         synonyms: &["warn", "soft_limit", "alert_at", "notify_at"],
@@ -212,6 +223,10 @@ arguments! {
         of_policy: true,
         of_window: true,
         of_store: true,
+        faults: Some((
+            &["max_wait", "request_id", "leave"],
+            |argument| PolicyFault::BlockWith { argument },
+        )),
     }
     "crate" krate: Option<Arg<Path>> {}
 }

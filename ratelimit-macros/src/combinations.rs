@@ -23,10 +23,17 @@ pub(crate) fn validate(written: &[Ident], errors: &mut Errors) {
     let is_written = |argument: &str| written.iter().any(|it| it == argument);
     let no_whole_window =
         is_written("concurrency") && !is_written("tier") && validate_window(written, errors);
-    for Argument { name, of_policy, of_window, excludes, needs, .. } in ARGUMENTS {
+    for Argument { name, of_policy, of_window, excludes, faults, needs, .. } in ARGUMENTS {
         for (other, reason) in *excludes {
             if let Some(second) = second(written, name, other) {
                 errors.at(second, format!("{reason}; remove `{name}` or `{other}`"));
+            }
+        }
+        if let Some((others, fault)) = faults {
+            for other in *others {
+                if let Some(second) = second(written, name, other) {
+                    errors.at(second, fault(other));
+                }
             }
         }
         if *of_policy && let Some(second) = second(written, "policy", name) {

@@ -184,16 +184,6 @@ impl LimitSpec {
             let of_tiers = rules::warning_violation(self.tiers.len().max(1));
             of_tiers.or(of_mark).into_iter().for_each(|fault| errors.at(&mark.expr, fault));
         }
-        for argument in ["max_wait", "count_rejected"] {
-            if let Some(second) = combinations::second(written, "leave", argument) {
-                errors.at(second, PolicyFault::LeaveWith { argument });
-            }
-        }
-        for argument in ["max_wait", "request_id", "leave"] {
-            if let Some(second) = combinations::second(written, "block", argument) {
-                errors.at(second, PolicyFault::BlockWith { argument });
-            }
-        }
         if self.algorithm == Algorithm::CalendarWindow
             && differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT)
             && let Some(second) = combinations::second(written, "algorithm", "max_wait")

@@ -140,9 +140,11 @@ pub mod fleet {
 
 /// The limits of a program: lists for operators, clients and reviews, and conflicts among them.
 pub mod limits {
+    #[cfg(feature = "testing")]
+    pub use crate::registry::{ChangeKind, LimitChange, LimitList};
     pub use crate::registry::{
-        ChangeKind, LimitChange, LimitList, PublishedLimit, PublishedTier, RegisteredPolicy,
-        conflicts, policies, policies_by_hand, policies_of, published_limits,
+        PublishedLimit, PublishedTier, RegisteredPolicy, conflicts, policies, policies_by_hand,
+        policies_of, published_limits,
     };
 }
 
@@ -156,6 +158,7 @@ pub mod usage {
 pub mod __private {
     pub use crate::__half_typed as half_typed;
     pub use crate::macro_support::*;
+    #[cfg(feature = "testing")]
     pub use crate::registry::assert_locked;
 }
 

@@ -33,7 +33,6 @@ mod snapshot;
 mod source;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "overrides")]
 mod until;
 mod validate;
 mod windows;

@@ -188,6 +188,7 @@ impl RedisBackend {
         permit: Option<&mut PermitRequest>,
     ) -> Result<Outcome, UnavailableReason> {
         let deadline = asked + self.store.deadline;
+        // An answer of Redis would come too late.
         if deadline <= Instant::now() {
             let late = (asked, UnavailableReason::DeadlineExceeded);
             return self.without_redis(key, request, on_store_error, late);

@@ -4,17 +4,17 @@
 //! Floor 6: imports `callsite`, `policy` and `telemetry`. `overrides`, `limiter` and `web` import it.
 
 mod by_hand;
+#[cfg(feature = "testing")]
 mod lock;
 mod nearest;
 mod published;
 
 use std::{collections::BTreeSet, fmt, sync::Once};
 
+#[cfg(feature = "testing")]
+pub use self::lock::{ChangeKind, LimitChange, LimitList, assert_locked};
+pub use self::published::{PublishedLimit, PublishedTier, published_limits};
 pub(crate) use self::{by_hand::counters, nearest::nearest};
-pub use self::{
-    lock::{ChangeKind, LimitChange, LimitList, assert_locked},
-    published::{PublishedLimit, PublishedTier, published_limits},
-};
 use crate::{
     callsite::{Callsite, Declaration},
     policy::{Policy, QuotaUnit, Tier, plans},
@@ -22,6 +22,7 @@ use crate::{
 };
 
 /// The message of tests that find no limit in their program.
+#[cfg(feature = "testing")]
 pub(crate) const NO_LIMIT: &str =
     "this program has no limit; name the library that has them: `use shop as _;`";
 
@@ -212,11 +213,6 @@ impl RegisteredPolicy {
     #[must_use]
     pub fn key(&self) -> &'static [&'static str] {
         self.declaration().map_or(&[], |declaration| declaration.key)
-    }
-
-    /// Returns the arguments that are not part of the policy, with their values.
-    fn others(&self) -> &'static [(&'static str, &'static str)] {
-        self.declaration().map_or(&[], |declaration| declaration.others)
     }
 
     /// Returns the policy as far as it is known without a call: a dynamic value is 0.

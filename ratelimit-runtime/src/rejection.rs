@@ -103,5 +103,21 @@ carries_refusal! {
     pub trait ErrorFromRejection: From<RateLimitError> {}
 }
 
+/// Lets types carry a refusal that are made of one.
+#[cfg(any(feature = "actix", feature = "tower"))]
+macro_rules! are_outputs {
+    ($($output:ty),+) => {$(
+        // The compiler's advice on a wrong return type is the same with every feature.
+        #[diagnostic::do_not_recommend]
+        impl $crate::FromRejection for $output {
+            fn from_rejection(error: $crate::RateLimitError) -> Self {
+                error.into()
+            }
+        }
+    )+};
+}
+#[cfg(any(feature = "actix", feature = "tower"))]
+pub(crate) use are_outputs;
+
 #[diagnostic::do_not_recommend]
 impl<E: From<RateLimitError>> ErrorFromRejection for E {}

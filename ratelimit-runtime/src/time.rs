@@ -27,7 +27,6 @@ pub(crate) fn uptime() -> Duration {
 }
 
 /// Returns the days from 1970 to a date, whose month and day count from 1; 0 before 1970.
-#[cfg(any(feature = "overrides", feature = "tower"))]
 pub(crate) fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
     // Years from March on, so that a leap day is the last one.
     let (year, month) =

@@ -100,11 +100,14 @@ async fn an_action_that_the_page_has_not_sent_is_refused() {
         ("content-type", Some("application/x-www-form-urlencoded"), 415),
         // A body.
         ("", Some(long.as_str()), 413),
-        ("", Some("{\"enforcement\": \"on\""), 400),
-        ("", Some("{\"enforcement\": \"perhaps\"}"), 400),
-        ("", Some("{\"enforcement\": \"off\", \"also\": 1}"), 400),
+        ("", Some("{\"limit\": \"*\", \"enforcement\": \"on\""), 400),
+        ("", Some("{\"limit\": \"*\", \"enforcement\": \"perhaps\"}"), 400),
+        ("", Some("{\"limit\": \"*\", \"enforcement\": \"off\", \"also\": 1}"), 400),
     ] {
-        let mut request = operator.action("all", &json!({ "enforcement": "off" })).build().unwrap();
+        let mut request = operator
+            .action("enforcement", &json!({ "limit": "*", "enforcement": "off" }))
+            .build()
+            .unwrap();
         match (name, value) {
             ("", body) => *request.body_mut() = Some(body.unwrap().to_owned().into()),
             (name, Some(value)) => {
@@ -122,13 +125,19 @@ async fn an_action_that_the_page_has_not_sent_is_refused() {
     for (origin, expected) in
         [("https://evil.example", 403), (operator.url.trim_end_matches('/'), 200)]
     {
-        let mut request = operator.action("all", &json!({ "enforcement": null })).build().unwrap();
+        let mut request = operator
+            .action("enforcement", &json!({ "limit": "*", "enforcement": null }))
+            .build()
+            .unwrap();
         request.headers_mut().remove("sec-fetch-site");
         request.headers_mut().insert("origin", origin.parse().unwrap());
         assert_eq!(operator.client.execute(request).await.unwrap().status(), expected, "{origin}");
     }
     assert_eq!(limiter.overrides().enforcement(), None);
-    assert_eq!(operator.act("all", json!({ "enforcement": "off" })).await.0, 200);
+    assert_eq!(
+        operator.act("enforcement", json!({ "limit": "*", "enforcement": "off" })).await.0,
+        200
+    );
     assert!(matches!(limiter.overrides().enforcement(), Some((Enforcement::Off, _))));
 }
 

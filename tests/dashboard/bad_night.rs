@@ -75,7 +75,7 @@ async fn with_redis_dead_an_action_of_this_process_beats_what_redis_has_said_las
     let (status, told) = operator.act("enforcement", enforce("off", "process")).await;
     assert_eq!(status, 200, "{told}");
     assert_eq!(limiter.overrides().get("night").unwrap().enforcement, Some(Enforcement::Off));
-    operator.act("all", json!({ "enforcement": "off" })).await;
+    operator.act("enforcement", json!({ "limit": "*", "enforcement": "off" })).await;
     for _ in 0..3 {
         night(&limiter, "acme", 1).await.unwrap();
     }
@@ -133,7 +133,9 @@ async fn the_last_change_alone_is_undone_and_nothing_that_has_changed_since() {
     assert_eq!(status, 409, "{error}");
 
     // In this process, and of all limits.
-    alice.act("all", json!({ "enforcement": "off", "scope": "process" })).await;
+    alice
+        .act("enforcement", json!({ "limit": "*", "enforcement": "off", "scope": "process" }))
+        .await;
     let list = changes(6).await;
     let (status, _) = bob.act("undo", json!({ "number": list[0]["number"] })).await;
     assert_eq!((status, limiter.overrides().enforcement()), (200, None));
@@ -177,8 +179,8 @@ async fn an_override_ends_at_the_time_that_was_chosen_and_keeps_it_until_another
     let end = SystemTime::now() + Duration::from_secs(1);
     let text = Override::new().until(end).to_string();
     let text: Value = serde_json::from_str(&text).unwrap();
-    let all = json!({ "enforcement": "off", "until": text["until"] });
-    operator.act("all", all).await;
+    let all = json!({ "limit": "*", "enforcement": "off", "until": text["until"] });
+    operator.act("enforcement", all).await;
     assert!(limiter.overrides().enforcement().is_some());
     until("its end", async || limiter.overrides().enforcement().is_none().then_some(())).await;
     assert!(SystemTime::now() >= end);

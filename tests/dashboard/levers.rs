@@ -83,7 +83,7 @@ async fn a_factor_of_all_limits_is_shown_and_one_limit_has_its_own() {
         let of = |view: &Value| view["tiers"][0]["threshold"].as_u64().unwrap();
         (of(&told["unscaled"]), of(&told["now"]))
     };
-    done(&operator, "all", json!({ "enforcement": "dry_run" })).await;
+    done(&operator, "enforcement", json!({ "limit": "*", "enforcement": "dry_run" })).await;
     set(&operator, "*", json!(0.5)).await;
     assert_eq!(threshold().await, (7, 4));
     let view = operator.events().await.next("limits").await;
@@ -176,7 +176,12 @@ async fn a_limit_is_turned_on_step_by_step() {
     done(&operator, "enforcement", json!({ "limit": "levered", "enforcement": "on" })).await;
     assert_eq!(limiter.overrides().get("levered").unwrap().enforce, None);
     for share in ["0%", "101%"] {
-        let why = refused(&operator, "all", json!({ "enforcement": null, "enforce": share })).await;
+        let why = refused(
+            &operator,
+            "enforcement",
+            json!({ "limit": "*", "enforcement": null, "enforce": share }),
+        )
+        .await;
         assert!(why.contains(&format!("not \"{share}\"")), "{why}");
     }
 }

@@ -72,11 +72,11 @@ async fn a_limit_is_steered_or_its_page_says_why_not() {
     let (status, told) = operator.act("override", json!({ "limit": "no such" })).await;
     assert_eq!((status, &told["error"]), (404, &json!("there is no such limit")));
 
-    done(operator.act("all", json!({ "enforcement": "off" })).await);
+    done(operator.act("enforcement", json!({ "limit": "*", "enforcement": "off" })).await);
     reply(&limiter, "alice").await.unwrap();
     let told = operator.told_of("reply").await;
     assert_eq!(told["enforced_by"], "an operator of this process, for all limits");
-    done(operator.act("all", json!({ "enforcement": null })).await);
+    done(operator.act("enforcement", json!({ "limit": "*", "enforcement": null })).await);
     reply(&limiter, "alice").await.unwrap_err();
 
     let said = lines.all().join("\n");
@@ -169,12 +169,15 @@ async fn on_redis_the_whole_fleet_follows() {
         (&json!(true), &json!("the overrides on Redis"))
     );
 
-    assert_eq!(operator.act("all", json!({ "enforcement": "off" })).await.1["done"], in_fleet);
+    assert_eq!(
+        operator.act("enforcement", json!({ "limit": "*", "enforcement": "off" })).await.1["done"],
+        in_fleet
+    );
     until("the switch in the other process", async || {
         matches!(other.overrides().enforcement(), Some((Enforcement::Off, _))).then_some(())
     })
     .await;
-    operator.act("all", json!({ "enforcement": null })).await;
+    operator.act("enforcement", json!({ "limit": "*", "enforcement": null })).await;
     operator.act("override", json!({ "limit": "reply" })).await;
     assert_eq!(server.keys(), [""; 0]);
     let (status, told) =
@@ -215,7 +218,7 @@ async fn with_redis_dead_an_action_takes_effect_in_this_process_and_is_taken_bac
         status == 200 && done.contains("in this process alone; Redis cannot be used"),
         "{told}"
     );
-    operator.act("all", json!({ "enforcement": "off" })).await;
+    operator.act("enforcement", json!({ "limit": "*", "enforcement": "off" })).await;
     for _ in 0..10 {
         reply(&limiter, "alice").await.unwrap();
     }
@@ -224,7 +227,7 @@ async fn with_redis_dead_an_action_takes_effect_in_this_process_and_is_taken_bac
     let lost = view(&|view| view["is_fleet"] == true).await;
     let problem = lost["problems"][0].as_str().unwrap();
     assert!(problem.starts_with("Redis has lost `ratelimit:overrides`"), "{lost}");
-    operator.act("all", json!({ "enforcement": null })).await;
+    operator.act("enforcement", json!({ "limit": "*", "enforcement": null })).await;
     assert_eq!(limiter.overrides().enforcement(), None);
     until("no override", async || {
         // Again if Redis was slow: the change was then of this process alone.

@@ -42,7 +42,7 @@ pub(crate) const ACTIONS: [&str; 13] = [
     "candidate",
     "apply-candidate",
     "override",
-    "all",
+    "field",
     "undo",
     "exception",
     "end-exception",

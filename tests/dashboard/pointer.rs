@@ -153,7 +153,7 @@ async fn what_is_done_on_the_page_changes_what_callers_get() {
         [("'0'.repeat(64)", 403), ("document.querySelector('meta[name=token]').content", 200)]
     {
         let script = format!(
-            "fetch('all', {{ method: 'POST', body: '{{\"enforcement\":null}}', headers: {{ \
+            "fetch('enforcement', {{ method: 'POST', body: '{{\"limit\":\"*\",\"enforcement\":null}}', headers: {{ \
              'content-type': 'application/json', 'x-ratelimit-token': {token} }} }}).then(it => it.status)"
         );
         assert_eq!(browser.value(&format!("await {script}")).await, status);

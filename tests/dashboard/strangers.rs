@@ -51,8 +51,9 @@ impl Browser {
     }
 
     fn switch_off(&self) -> RequestBuilder {
-        let request = self.request(Method::POST, "all").header("x-ratelimit-token", &self.token);
-        request.json(&json!({ "enforcement": "off" }))
+        let request =
+            self.request(Method::POST, "enforcement").header("x-ratelimit-token", &self.token);
+        request.json(&json!({ "limit": "*", "enforcement": "off" }))
     }
 
     async fn events(&self) -> Response {
@@ -146,10 +147,10 @@ async fn a_cookie_that_was_planted_needs_the_token_that_only_the_page_has() {
         (session, &another.token),
         (&browser.token, &browser.token),
     ] {
-        let request = browser.client.post(format!("{url}all"));
+        let request = browser.client.post(format!("{url}enforcement"));
         let request = request.header("cookie", format!("{name}={cookie}"));
         let request = request.header("x-ratelimit-token", token);
-        let request = request.json(&json!({ "enforcement": "off" }));
+        let request = request.json(&json!({ "limit": "*", "enforcement": "off" }));
         assert_eq!(status(request).await, 403);
     }
     assert_eq!(limiter.overrides().enforcement(), None);

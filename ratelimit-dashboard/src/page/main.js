@@ -344,7 +344,7 @@ async function ofAll(action, body) {
 }
 at('dialog-confirm').addEventListener('click', () => {
   const chosen = dialog.querySelector('[name=enforcement]:checked')?.value ?? '';
-  return ofAll('all', () => ({ enforcement: chosen || null, ...allScope.times(chosen === 'off') }));
+  return ofAll('enforcement', () => ({ limit: '*', enforcement: chosen || null, ...allScope.times(chosen === 'off') }));
 });
 at('dialog-values').replaceWith(...valueFields((field, value) => ofAll('field', () => ({ limit: '*', field, value, ...allScope.times() }))));
 

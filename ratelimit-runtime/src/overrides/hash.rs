@@ -102,6 +102,7 @@ impl FleetHash {
     ) -> Result<bool, OverrideError> {
         let is_lost = self.is_lost();
         let (mut fields, mut is_known, mut max_fields) = (Vec::new(), true, usize::MAX);
+        // The hash would look whole with one field: all that were read before are written with it.
         if is_lost {
             fields = overrides.of_redis(|layer| self.kind.fields_of(layer));
             fields.retain(|(other, _)| other != field);

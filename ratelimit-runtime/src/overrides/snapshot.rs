@@ -146,6 +146,7 @@ impl Snapshot {
         let globally = |own: Enforcement| global.map_or(own, |global| own.max(global));
         let find = |name: PolicyName| self.find(name.hash(), name.text());
         let limits = names.map(|name| name.and_then(find));
+        // Only what all limits share applies: nothing is copied or computed.
         if of_caller().next().is_none() && limits.iter().all(Option::is_none) {
             let declared = Effective::declared(written, globally(declared));
             return declared.scaled(self.scale).answering(self.on_store_error);

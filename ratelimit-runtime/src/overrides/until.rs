@@ -1,8 +1,11 @@
 //! Times in documents of overrides, as in RFC 3339.
 
-use std::time::{Duration, SystemTime};
+#[cfg(feature = "overrides")]
+use std::time::Duration;
+use std::time::SystemTime;
 
-use toml::value::{Date, Datetime, Offset, Time};
+#[cfg(feature = "overrides")]
+use toml::value::{Datetime, Offset};
 
 use crate::time::days_since_1970;
 
@@ -12,6 +15,7 @@ const DAY: u64 = 24 * 60 * 60;
 const LAST: u64 = 253_402_300_799;
 
 /// Returns the time of a date and a time with an offset from UTC.
+#[cfg(feature = "overrides")]
 pub(super) fn time(written: &Datetime) -> Result<SystemTime, &'static str> {
     let Datetime { date: Some(date), time: Some(time), offset: Some(offset) } = written else {
         return Err("needs a date, a time and `Z` or an offset, such as 2026-11-27T18:00:00Z");
@@ -21,7 +25,8 @@ pub(super) fn time(written: &Datetime) -> Result<SystemTime, &'static str> {
         Offset::Custom { minutes } => i64::from(*minutes),
     };
     let of_day = u64::from(time.hour) * 3_600 + u64::from(time.minute) * 60;
-    let seconds = days(*date) * DAY + of_day + u64::from(time.second.unwrap_or(0));
+    let days = days_since_1970(date.year.into(), date.month.into(), date.day.into());
+    let seconds = days * DAY + of_day + u64::from(time.second.unwrap_or(0));
     // Before 1970 any time has come.
     let seconds = seconds.saturating_add_signed(-60 * minutes_ahead);
     Ok(SystemTime::UNIX_EPOCH + Duration::new(seconds, time.nanosecond.unwrap_or(0)))
@@ -31,35 +36,24 @@ pub(super) fn time(written: &Datetime) -> Result<SystemTime, &'static str> {
 pub(super) fn text(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let seconds = since.as_secs().min(LAST);
-    let (minutes, nanos) = (seconds % DAY / 60, since.subsec_nanos());
-    let small = |number: u64| u8::try_from(number).unwrap_or_default();
-    let time = Time {
-        hour: small(minutes / 60),
-        minute: small(minutes % 60),
-        second: Some(small(seconds % 60)),
-        nanosecond: (nanos > 0).then_some(nanos),
-    };
-    let date = Some(date(seconds / DAY));
-    Datetime { date, time: Some(time), offset: Some(Offset::Z) }.to_string()
+    let [year, month, day] = date(seconds / DAY);
+    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    let fraction = format!(".{:09}", since.subsec_nanos());
+    // A whole second has neither zeros nor the point before them.
+    let fraction = fraction.trim_end_matches('0').trim_end_matches('.');
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")
 }
 
-/// Returns the days from 1970 to a date; 0 before 1970.
-fn days(date: Date) -> u64 {
-    days_since_1970(date.year.into(), date.month.into(), date.day.into())
-}
-
-/// Returns the date so many days after the start of 1970.
-fn date(after: u64) -> Date {
+/// Returns the year, the month and the day that is so many days after the start of 1970.
+fn date(after: u64) -> [u64; 3] {
+    // No year is longer, so that this one has begun. It is too early by a day in most years.
     let mut year = 1970 + after / 366;
-    let start =
-        |year: u64| days(Date { year: u16::try_from(year).unwrap_or(9_999), month: 1, day: 1 });
-    while start(year + 1) <= after {
+    while days_since_1970(year + 1, 1, 1) <= after {
         year += 1;
     }
-    let year = u16::try_from(year).unwrap_or(9_999);
-    let of = |month| days(Date { year, month, day: 1 });
-    let month = (1..=12).rev().find(|month| of(*month) <= after).unwrap_or(1);
-    Date { year, month, day: u8::try_from(after - of(month) + 1).unwrap_or(1) }
+    let start = |month| days_since_1970(year, month, 1);
+    let month = (1..=12).rev().find(|month| start(*month) <= after).unwrap_or(1);
+    [year, month, after - start(month) + 1]
 }
 
 #[cfg(test)]
@@ -69,20 +63,22 @@ mod tests {
     #[test]
     fn every_day_of_a_thousand_years_is_the_one_after_the_last() {
         let mut before = date(0);
-        assert_eq!((before.year, before.month, before.day), (1970, 1, 1));
+        assert_eq!(before, [1970, 1, 1]);
         for after in 1..400_000 {
-            let date = date(after);
-            assert_eq!(days(date), after);
-            let is_next_day = date.day == before.day + 1 && date.month == before.month;
-            let is_next_month = date.day == 1
-                && before.day >= 28
-                && (date.month == before.month + 1 && date.year == before.year
-                    || (date.month, before.month) == (1, 12) && date.year == before.year + 1);
-            assert!(is_next_day || is_next_month, "{before} {date}");
-            before = date;
+            let now = date(after);
+            let [year, month, day] = now;
+            assert_eq!(days_since_1970(year, month, day), after);
+            let [last_year, last_month, last_day] = before;
+            let is_next_day = now == [last_year, last_month, last_day + 1];
+            let ends_month = last_day >= 28;
+            let is_next_month = ends_month && now == [last_year, last_month + 1, 1];
+            let is_next_year = before == [year - 1, 12, 31] && [month, day] == [1, 1];
+            assert!(is_next_day || is_next_month || is_next_year, "{before:?} {now:?}");
+            before = now;
         }
     }
 
+    #[cfg(feature = "overrides")]
     #[test]
     fn a_time_is_that_of_its_text() {
         // date -u -d 2026-11-27T18:00:00Z +%s

@@ -1,10 +1,8 @@
 //! Validation of overrides against the limits that the program has.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-#[cfg(feature = "overrides")]
-use super::until;
-use super::{Fault, Layer, Override, OverrideError, entry::SCALES, layer::ALL_LIMITS};
+use super::{Fault, Layer, Override, OverrideError, entry::SCALES, layer::ALL_LIMITS, until};
 use crate::{
     policy::{Policy, Tier},
     registry::{self, RegisteredPolicy},
@@ -39,7 +37,7 @@ pub(super) fn against(
     if let (Some(from), Some(until)) = (what.from, what.until)
         && until <= from
     {
-        let (from, until) = (shown(from), shown(until));
+        let (from, until) = (until::text(from), until::text(until));
         let why = format!("`until` is later than `from`, and {until} is not later than {from}");
         return Err(OverrideError::of(limit, Fault::new(why)));
     }
@@ -76,8 +74,7 @@ pub(super) fn against(
 
 /// Validates the numbers against the registered policies of this name.
 fn fits(registered: &[RegisteredPolicy], name: &str, what: &Override) -> Result<(), OverrideError> {
-    let is_named = |it: &&RegisteredPolicy| it.name() == name || it.declared().name() == name;
-    let mut named = registered.iter().filter(is_named).peekable();
+    let mut named = registered.iter().filter(|limit| limit.is_named(name)).peekable();
     let validated = match named.peek() {
         Some(_) => named.try_for_each(|limit| what.validate_registered(limit)),
         None => what.validate_standalone(),
@@ -109,17 +106,6 @@ pub(super) fn unscalable(scale: u32, has_own_scale: impl Fn(&str) -> bool) -> Ve
         Some(OverrideError::of(limit.name(), Fault::new(why)))
     };
     registered.iter().filter_map(fault).collect()
-}
-
-/// Returns a time in messages.
-#[cfg(feature = "overrides")]
-fn shown(time: SystemTime) -> String {
-    until::text(time)
-}
-
-#[cfg(not(feature = "overrides"))]
-fn shown(time: SystemTime) -> String {
-    format!("{time:?}")
 }
 
 impl Override {
@@ -155,6 +141,7 @@ impl Override {
     pub(super) fn validate(&self, declared: &Policy, cost: Option<u32>) -> Result<Policy, Fault> {
         let policy = self.apply(declared)?;
         match policy.validate_with(cost) {
+            // A policy that is invalid as declared is no fault of an override that leaves its numbers.
             Err(invalid) if self.has_numbers() || self.scale_in_thousandths.is_some() => {
                 Err(invalid.rule().into())
             }
@@ -178,6 +165,7 @@ impl Override {
             [tier] if declared.is_calendar() => {
                 declared.with_tiers(&[Tier::new(tier.period(), SOME_TIER.threshold())])
             }
+            // The numbers are unknown here: any valid ones stand for them.
             [_] => declared.with_tiers(&[SOME_TIER]),
             _ if self.period.is_some() || self.threshold.is_some() || !self.tiers.is_empty() => {
                 *declared

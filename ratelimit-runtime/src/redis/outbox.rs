@@ -216,6 +216,7 @@ impl Outbox {
         let ends = Instant::now() + content.lasts();
         let parcel = Parcel { key, content, ends, sent: None, failure: None };
         let mut queue = self.queue.lock();
+        // What comes too late for Redis makes room first.
         let mut lost = if queue.is_full() { queue.take_late() } else { Vec::new() };
         let mut command = None;
         if queue.is_full() {

@@ -99,14 +99,13 @@ impl PermitRegistry {
     fn due(&self, now: Instant) -> (HashMap<RenewalGroup, Vec<u64>>, Option<Instant>) {
         let mut state = self.state.lock();
         let mut due: HashMap<RenewalGroup, Vec<u64>> = HashMap::new();
-        let mut next: Option<Instant> = None;
         for (id, permit) in &mut state.held {
             if permit.due <= now {
                 due.entry(permit.group.clone()).or_default().push(*id);
                 permit.due = now + permit.group.timeout / AGE;
             }
-            next = Some(next.map_or(permit.wakes(), |next| next.min(permit.wakes())));
         }
+        let next = state.held.values().map(HeldPermit::wakes).min();
         state.wakes = next;
         if next.is_none() {
             state.task = Worker::default();
@@ -200,6 +199,7 @@ impl<'a> PendingPermit<'a> {
         outcome: Result<Outcome, UnavailableReason>,
     ) -> Option<Arc<dyn Permit>> {
         let outcome = outcome.ok()?;
+        // Redis has given none: there is nothing to release.
         if outcome.decided_by == DecidedBy::Store && !outcome.admitted {
             self.permit.is_sent = false;
         }

@@ -200,6 +200,7 @@ impl Servers {
                     pause_before_redirect(redirects, deadline).await?;
                 }
                 (failure, _) => {
+                    // The node may be gone, and another may have its slots.
                     if let Self::Cluster(cluster) = self {
                         cluster.mark_stale();
                     }

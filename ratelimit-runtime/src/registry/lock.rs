@@ -13,7 +13,7 @@ use crate::{
     time::Micros,
 };
 
-/// Compares the limits of this program with a file of the package, and panics if they differ.
+/// Compares the limits of this program with a file of the package, and panics if they differ (feature `testing`).
 ///
 /// The path is relative to the package's `Cargo.toml`. With the environment variable `UPDATE_LIMITS=1`
 /// the file is written instead. Under version control, it shows each change of a limit to those who review
@@ -53,7 +53,8 @@ macro_rules! lock {
     };
 }
 
-/// The limits of a program as text, one block each: its name, and an indented line for each property.
+/// The limits of a program as text (feature `testing`), one block each: its name, and an indented line for each
+/// property.
 ///
 /// The text does not depend on the form of the source, only on the values in it. Values that come with each call are
 /// expressions there. It is parsed back by [`FromStr`], which ignores empty lines and comments with `#`.
@@ -225,7 +226,10 @@ impl LimitText {
         let yes = |is_set: bool| is_set.then(|| "yes".to_owned());
         add("count_rejected", yes(policy.counts_rejected()));
         add("dry_run", yes(limit.is_dry_run()));
-        limit.others().iter().for_each(|(name, value)| add(name, Some(spaced_alike(value))));
+        let others = limit.declaration().map_or(&[][..], |declaration| declaration.others);
+        for (name, value) in others {
+            add(name, Some(spaced_alike(value)));
+        }
         Self { name: limit.name().to_owned(), properties }
     }
 

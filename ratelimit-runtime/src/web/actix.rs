@@ -2,7 +2,7 @@
 //!
 //! With this feature [`RateLimitError`] is a `ResponseError`. An annotated handler may return
 //! `actix_web::Result<T>`, `Result<T, RateLimitError>`, an error of its own with
-//! `From<RateLimitError>`, or an `HttpResponse`; [`FromRejection`] lists all.
+//! `From<RateLimitError>`, or an `HttpResponse`; [`FromRejection`](crate::FromRejection) lists all.
 //!
 //! ```no_run
 //! use actix_web::{App, HttpServer, web};
@@ -52,7 +52,7 @@ pub use super::{
     middleware::{body_units, paths},
     permits::PermitBody,
 };
-use crate::{caller::Caller, error::RateLimitError, rejection::FromRejection};
+use crate::{caller::Caller, error::RateLimitError, rejection::are_outputs};
 
 /// The extraction of callers from requests of actix-web.
 pub type Identity = super::Identity<ServiceRequest>;
@@ -85,13 +85,7 @@ impl From<RateLimitError> for HttpResponse {
     }
 }
 
-// The compiler's advice on a wrong return type is the same with every feature.
-#[diagnostic::do_not_recommend]
-impl FromRejection for HttpResponse {
-    fn from_rejection(error: RateLimitError) -> Self {
-        error.into()
-    }
-}
+are_outputs!(HttpResponse);
 
 fn status(refusal: &Refusal) -> StatusCode {
     StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)

@@ -173,6 +173,7 @@ impl PlannedChecks {
     /// Decides the request: all limits admit it, or none counts it.
     pub(super) async fn check(&self) -> Result<Permits, RateLimitError> {
         match &self.checks[..] {
+            // One limit alone needs no look at others before it counts.
             [one] => Ok(Permits::of([self.check_of(one).await?])),
             all => {
                 let checks: Vec<_> = all.iter().map(|planned| self.check_of(planned)).collect();

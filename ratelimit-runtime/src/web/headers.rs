@@ -123,6 +123,7 @@ impl HeaderSyntax {
             headers.push((QUOTA, list(&quotas, Quota::write_remaining)));
         }
         if matches!(self, Self::Legacy | Self::LegacyEpoch | Self::Both)
+            // These fields have room for one limit: the one that refuses, else the one with the least left.
             && let Some(one) =
                 quotas.iter().min_by_key(|it| (it.refused_by.is_none(), it.remaining))
         {
@@ -240,6 +241,7 @@ fn quotas(answers: &[Result<Decision, RateLimitError>]) -> Vec<Quota> {
     let mut quotas: Vec<Quota> = Vec::new();
     for quota in answers.iter().filter_map(Quota::of) {
         match quotas.iter_mut().find(|known| known.name == quota.name) {
+            // The later answer of a limit has its present numbers.
             Some(known) => *known = quota,
             None => quotas.push(quota),
         }

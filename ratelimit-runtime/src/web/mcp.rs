@@ -35,7 +35,7 @@ use rmcp::{
 };
 
 use super::{Refusal, wait::Wait};
-use crate::{caller::Caller, error::RateLimitError, rejection::FromRejection, request::next_id};
+use crate::{caller::Caller, error::RateLimitError, rejection::are_outputs, request::next_id};
 
 /// The caller that an identity layer has found, in the extensions of a request.
 #[derive(Clone)]
@@ -119,13 +119,7 @@ impl From<RateLimitError> for CallToolResult {
     }
 }
 
-// The compiler's advice on a wrong return type is the same with every feature.
-#[diagnostic::do_not_recommend]
-impl FromRejection for CallToolResult {
-    fn from_rejection(error: RateLimitError) -> Self {
-        error.into()
-    }
-}
+are_outputs!(CallToolResult);
 
 /// The [`ErrorData`] of the refusal, for tools that return `Result<T, RateLimitError>`.
 impl IntoCallToolResult for RateLimitError {

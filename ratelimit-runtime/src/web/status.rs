@@ -1,19 +1,7 @@
 //! A refusal as the bare status type of a framework.
 
 use super::Refusal;
-use crate::{error::RateLimitError, rejection::FromRejection};
-
-macro_rules! are_outputs {
-    ($($output:ty),+) => {$(
-        // The compiler's advice on a wrong return type is the same with every feature.
-        #[diagnostic::do_not_recommend]
-        impl FromRejection for $output {
-            fn from_rejection(error: RateLimitError) -> Self {
-                error.into()
-            }
-        }
-    )+};
-}
+use crate::{error::RateLimitError, rejection::are_outputs};
 
 macro_rules! status {
     ($status:ty) => {

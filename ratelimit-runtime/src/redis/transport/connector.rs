@@ -86,6 +86,7 @@ impl Connector {
         let (mut connection, role) = match self.protocol.get() {
             Some(protocol) => open(*protocol).await?,
             None => match open(ProtocolVersion::RESP3).await {
+                // A server or a proxy that knows the older protocol alone is asked once more, and remembered.
                 Err(error) if may_lack_resp3(&error) => {
                     let opened = open(ProtocolVersion::RESP2).await?;
                     let _ = self.protocol.set(ProtocolVersion::RESP2);

@@ -175,6 +175,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
                 (Poll::Pending, Ok(())) => return Poll::Pending,
             }
         }
+        // There may be more: the runtime serves others in between.
         context.waker().wake_by_ref();
         Poll::Pending
     }
@@ -198,6 +199,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
             read += frame.length;
             let next = self.in_flight.front_mut().filter(|_| !frame.is_push);
             let next = next.ok_or_else(|| unexpected("a reply that nobody asked for"))?;
+            // The reply to ASKING comes before that to its command.
             if mem::take(&mut next.is_asking) {
                 continue;
             }

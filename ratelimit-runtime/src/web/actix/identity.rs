@@ -138,6 +138,7 @@ where
         Box::pin(async move {
             let caller = match layer.caller(&request) {
                 Ok(Some(caller)) => caller,
+                // Left out by `skip`: it has no caller, and its answers are not shown.
                 Ok(None) => {
                     let response =
                         service.call(request).await?.map_body(|_, body| PermitBody::new(body));

@@ -133,7 +133,9 @@ impl<'a, I: DoubleEndedIterator<Item = &'a [u8]>> Entries<'a, I> {
                 self.rest = Some(&line[..start + at]);
                 &line[start + at + 1..]
             }
+            // The first entry of the line.
             None if start == 0 => line,
+            // The entry begins before the bytes that are read.
             None => return None,
         };
         self.budget = self.budget.saturating_sub(entry.len() + 1);

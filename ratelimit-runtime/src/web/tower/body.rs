@@ -70,6 +70,7 @@ impl<B: Body> Body for PermitBody<B> {
         let mut this = self.project();
         let frame = ready!(this.body.as_mut().poll_frame(context));
         let is_last = match &frame {
+            // Nothing follows the trailers, and many bodies know their last frame before they are asked again.
             Some(Ok(frame)) => frame.is_trailers() || this.body.is_end_stream(),
             Some(Err(_)) | None => true,
         };

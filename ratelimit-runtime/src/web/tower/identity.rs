@@ -109,6 +109,7 @@ where
         Box::pin(async move {
             let caller = match caller {
                 Ok(Some(caller)) => caller,
+                // Left out by `skip`: it has no caller, and its answers are not shown.
                 Ok(None) => return inner.call(request).await,
                 Err(refusal) => return Ok(refusal_response(&layer.responder, &refusal, reply)),
             };
