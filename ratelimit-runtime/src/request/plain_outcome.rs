@@ -8,7 +8,7 @@ use crate::{
     time::{Micros, Timestamp},
 };
 
-/// What is read of the answer to a plain call: its [times](PlainTimes), or the [whole](PlainOutcome).
+/// The part of the answer to a plain call that is read: its [times](PlainTimes), or the [whole](PlainOutcome).
 pub(crate) trait PlainAnswer: From<Outcome> {
     /// Returns the answer to units that are taken. They count until the full quota is back.
     fn taken(reset: Micros, numbers: impl FnOnce() -> PlainNumbers) -> Self;
@@ -47,6 +47,12 @@ pub(crate) struct PlainTimes {
 }
 
 impl PlainTimes {
+    /// Returns the times of units that are taken.
+    #[inline]
+    pub(crate) fn admitted(reset: Micros) -> Self {
+        Self { wait: NonZeroU64::MIN, reset }
+    }
+
     /// Returns the wait of a refusal.
     #[inline]
     pub(crate) fn refusal(self) -> Option<Micros> {
@@ -57,7 +63,7 @@ impl PlainTimes {
 impl PlainAnswer for PlainTimes {
     #[inline]
     fn taken(reset: Micros, _: impl FnOnce() -> PlainNumbers) -> Self {
-        Self { wait: NonZeroU64::MIN, reset }
+        Self::admitted(reset)
     }
 
     #[inline]
@@ -81,7 +87,7 @@ impl From<Outcome> for PlainTimes {
     #[inline]
     fn from(outcome: Outcome) -> Self {
         let Outcome { admitted, wait, reset, .. } = outcome;
-        if admitted { Self { wait: NonZeroU64::MIN, reset } } else { Self::refused(wait, reset) }
+        if admitted { Self::admitted(reset) } else { Self::refused(wait, reset) }
     }
 }
 

@@ -1,12 +1,12 @@
-//! One unit of a log of plain timestamps, for plain calls: 645 instructions of a call that is admitted and 775 of
+//! One unit of a log of plain timestamps, for plain calls: 609 instructions of a call that is admitted and 759 of
 //! one that is refused. By the functions of `Log::decide` it is 807 and 868, and with the ring's position and bounds
 //! written by `Timestamps` 3 % more than here (`--bench instructions`).
 
 use super::{Bounds, Timestamps, units, wrapped};
 use crate::{
     policy::{Policy, Tier},
-    request::{PlainAnswer, PlainNumbers},
-    time::{Micros, Timestamp},
+    request::{PlainAnswer, PlainNumbers, PlainTimes},
+    time::Timestamp,
 };
 
 impl Timestamps {
@@ -22,23 +22,23 @@ impl Timestamps {
         if self.capacity() != tier.threshold() as usize {
             return None;
         }
-        let refused = match self {
+        let times = match self {
             Self::Inline { bounds, buffer, .. } => {
                 let mut ring = (bounds.first(), bounds.count());
-                let refused = take_one(&mut ring, buffer, now, tier, expires)?;
+                let times = take_one(&mut ring, buffer, now, tier, expires)?;
                 *bounds = Bounds::new(ring.0, ring.1, tier.threshold() as usize);
-                refused
+                times
             }
             Self::Heap { first, count, buffer, .. } => {
                 let mut ring = (*first as usize, *count as usize);
-                let refused = take_one(&mut ring, buffer, now, tier, expires)?;
+                let times = take_one(&mut ring, buffer, now, tier, expires)?;
                 (*first, *count) = (units(ring.0), units(ring.1));
-                refused
+                times
             }
         };
-        match refused {
-            None => Some(A::taken(tier.micros(), || self.numbers(now, tier))),
-            Some((wait, reset)) => A::refused_unit(policy, 1, wait, reset),
+        match times.refusal() {
+            None => Some(A::taken(times.reset(), || self.numbers(now, tier))),
+            Some(wait) => A::refused_unit(policy, 1, wait, times.reset()),
         }
     }
 
@@ -53,8 +53,7 @@ impl Timestamps {
     }
 }
 
-/// Takes one unit if fewer than the threshold are younger than the period: only one slot is written. Returns the wait
-/// and the reset of a refusal.
+/// Takes one unit if fewer than the threshold are younger than the period: only one slot is written.
 #[inline]
 fn take_one(
     (first, count): &mut (usize, usize),
@@ -62,7 +61,7 @@ fn take_one(
     now: Timestamp,
     tier: &Tier,
     expires: Timestamp,
-) -> Option<Option<(Micros, Micros)>> {
+) -> Option<PlainTimes> {
     let (len, period) = (buffer.len(), tier.micros());
     let is_full = *count >= tier.threshold() as usize;
     let mut free = *first;
@@ -76,7 +75,7 @@ fn take_one(
         if is_full {
             let oldest = *buffer.get(*first)?;
             if oldest + period > now {
-                return Some(Some((oldest + period - now, newest + period - now)));
+                return Some(PlainTimes::refused(oldest + period - now, newest + period - now));
             }
         }
         free = if at + 1 == len { 0 } else { at + 1 };
@@ -91,5 +90,5 @@ fn take_one(
     } else {
         *count += 1;
     }
-    Some(None)
+    Some(PlainTimes::admitted(period))
 }
