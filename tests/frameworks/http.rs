@@ -2,6 +2,61 @@
 
 use ratelimit_runtime::{RateLimitError, rate_limit};
 
+mod cot_views {
+    use cot::{
+        App, AppBuilder, Error, Project, StatusCode,
+        config::ProjectConfig,
+        html::Html,
+        project::RegisterAppsContext,
+        request::extractors::Path,
+        router::{Route, Router},
+        test::Client,
+    };
+
+    use super::{RateLimitError, rate_limit};
+
+    fn refused(error: RateLimitError) -> Error {
+        Error::with_status(error.to_string(), StatusCode::TOO_MANY_REQUESTS)
+    }
+
+    #[rate_limit(period = 30, threshold = 1, key = user, otherwise = |it| Err(refused(it)))]
+    async fn hello(Path(user): Path<String>) -> cot::Result<Html> {
+        Ok(Html::new(format!("hello {user}")))
+    }
+
+    struct Views;
+
+    impl App for Views {
+        fn name(&self) -> &'static str {
+            "views"
+        }
+
+        fn router(&self) -> Router {
+            Router::with_urls([Route::with_handler("/{user}", hello)])
+        }
+    }
+
+    struct Site;
+
+    impl Project for Site {
+        fn config(&self, _: &str) -> cot::Result<ProjectConfig> {
+            Ok(ProjectConfig::default())
+        }
+
+        fn register_apps(&self, apps: &mut AppBuilder, _: &RegisterAppsContext) {
+            apps.register_with_views(Views, "");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_an_error_page_of_status_429() {
+        let mut client = Client::new(Site).await;
+        for (path, status) in [("/alice", 200), ("/alice", 429), ("/bob", 200)] {
+            assert_eq!(client.get(path).await.unwrap().status(), status, "{path}");
+        }
+    }
+}
+
 mod dropshot_endpoints {
     use std::net::IpAddr;
 
