@@ -5,33 +5,16 @@
 # refused request may count there. Retries belong above the limiter, and those below have to be switched off.
 . "$(dirname "$0")/setup"
 with_python requests-ratelimiter==0.10.0 requests==2.34.2 langchain-openai==1.7.4 langchain-core==1.8.3 openai==3.57.0
+with_refusals
 cat >try.py <<'PY'
-import threading, time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import requests
 from langchain_core.rate_limiters import InMemoryRateLimiter
 from langchain_openai import ChatOpenAI
+from refusals import start
 from requests_ratelimiter import LimiterAdapter
 from urllib3 import Retry
 
-times = []
-
-class Refusing(BaseHTTPRequestHandler):
-    def do_GET(self):
-        times.append(time.monotonic())
-        self.rfile.read(int(self.headers.get("content-length", 0)))
-        self.send_response(429)
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    do_POST = do_GET
-
-    def log_message(self, *_):
-        pass
-
-server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
-threading.Thread(target=server.serve_forever, daemon=True).start()
-url = f"http://127.0.0.1:{server.server_port}"
+url, times = start({})
 
 def seen(call):
     times.clear()
