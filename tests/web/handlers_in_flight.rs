@@ -1,6 +1,6 @@
 //! Inside a layer, a call of an annotated handler is in flight until the handler's response has been sent.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, io, sync::Arc};
 
 use actix_web::{
     HttpResponse,
@@ -117,10 +117,25 @@ async fn on_axum_over_http_1_and_2() {
     }
 }
 
+/// Returns a part, and an error once `end` is notified.
+fn failing(end: &Arc<Notify>) -> impl Stream<Item = Result<&'static str, io::Error>> + use<> {
+    let end = Arc::clone(end);
+    let error = async move {
+        end.notified().await;
+        Err(io::Error::other("in the middle"))
+    };
+    stream::iter([Ok("first")]).chain(stream::once(error))
+}
+
 #[rate_limit(policy = ONE, limiter = feed.limiter)]
 async fn chunks_on_actix(feed: Data<Feed>) -> Limited<HttpResponse> {
     let parts = parts(Arc::clone(&feed.end)).map(|part| Ok::<_, Infallible>(Bytes::from(part)));
     Ok(HttpResponse::Ok().streaming(parts))
+}
+
+#[rate_limit(policy = ONE, limiter = feed.limiter)]
+async fn fails_on_actix(feed: Data<Feed>) -> Limited<HttpResponse> {
+    Ok(HttpResponse::Ok().streaming(failing(&feed.end).map(|part| part.map(Bytes::from))))
 }
 
 #[tokio::test]
@@ -130,9 +145,18 @@ async fn on_actix() {
     let identity = web::actix::IdentityMiddleware::new(web::actix::Identity::header("x-user"));
     let server = Server::serve(identity, move |config| {
         let chunks = actix::resource("/chunks").route(actix::get().to(chunks_on_actix));
-        config.app_data(Data::new(data.clone())).service(chunks);
+        let fails = actix::resource("/fails").route(actix::get().to(fails_on_actix));
+        config.app_data(Data::new(data.clone())).service(chunks).service(fails);
     });
     assert_held_until_the_end(&client(), &server.url("/chunks"), &feed.end).await;
+
+    let fails = client().get(server.url("/fails")).header("x-user", "alice");
+    let mut fails = fails.send().await.unwrap();
+    assert_eq!(fails.chunk().await.unwrap().unwrap(), "first");
+    assert!(!feed.is_free().await);
+    feed.end.notify_one();
+    fails.chunk().await.unwrap_err();
+    until("a free permit", async || feed.is_free().await.then_some(())).await;
 }
 
 #[tonic::async_trait]
@@ -142,8 +166,13 @@ impl FeedService for Feed {
     #[rate_limit(policy = ONE, limiter = self.limiter)]
     async fn follow(
         &self,
-        _: tonic::Request<HelloRequest>,
+        request: tonic::Request<HelloRequest>,
     ) -> Result<tonic::Response<Replies>, Status> {
+        if request.get_ref().name == "nobody" {
+            let replies =
+                failing(&self.end).map(|part| Ok(HelloReply { message: part?.to_owned() }));
+            return Ok(tonic::Response::new(replies.boxed()));
+        }
         let replies = parts(Arc::clone(&self.end));
         let replies = replies.map(|part| Ok(HelloReply { message: part.to_owned() }));
         Ok(tonic::Response::new(replies.boxed()))
@@ -168,6 +197,16 @@ async fn on_tonic() {
     feed.end.notify_one();
     assert_eq!(first.message().await.unwrap().unwrap().message, "last");
     assert_eq!(first.message().await.unwrap(), None);
+
+    let mut fails = message("alice");
+    fails.get_mut().name = "nobody".to_owned();
+    let mut fails = client.follow(fails).await.unwrap().into_inner();
+    assert_eq!(fails.message().await.unwrap().unwrap().message, "first");
+    assert!(!feed.is_free().await);
+    feed.end.notify_one();
+    assert!(fails.message().await.unwrap_err().message().contains("in the middle"));
+    until("a free permit", async || feed.is_free().await.then_some(())).await;
+
     // A client that resets its stream ends its call.
     drop(client.follow(message("alice")).await.unwrap());
     until("a free permit", async || client.follow(message("alice")).await.ok().map(drop)).await;
@@ -178,8 +217,7 @@ async fn under_each_store_a_body_that_is_dropped_or_fails_ends_its_request() {
     on_each_store(async |limiter| {
         #[rate_limit(policy = ONE, limiter = feed.limiter)]
         async fn fails(State(feed): State<Feed>) -> Limited<Body> {
-            let error = async { Err(std::io::Error::other("in the middle")) };
-            Ok(Body::from_stream(stream::iter([Ok("first")]).chain(stream::once(error))))
+            Ok(Body::from_stream(failing(&feed.end)))
         }
         let feed = Feed::new(limiter.clone());
         let router = router(&feed)
@@ -194,6 +232,7 @@ async fn under_each_store_a_body_that_is_dropped_or_fails_ends_its_request() {
         let mut parts = fails.into_body().into_data_stream();
         assert_eq!(parts.next().await.unwrap().unwrap(), "first");
         assert!(!feed.is_free().await);
+        feed.end.notify_one();
         parts.next().await.unwrap().unwrap_err();
         until("a free permit", async || feed.is_free().await.then_some(())).await;
     })
