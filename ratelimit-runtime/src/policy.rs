@@ -267,24 +267,6 @@ impl Policy {
         self
     }
 
-    /// Returns `true` if there is one tier and nothing else, and no rule is broken.
-    #[inline]
-    pub(crate) const fn is_one_tier(&self) -> bool {
-        self.flags.has(Flags::ONE_TIER)
-    }
-
-    /// Returns `true` if there is one tier, and no rule is broken.
-    pub(super) const fn is_valid_alone(&self) -> bool {
-        self.flags.has(Flags::VALID_ALONE)
-    }
-
-    /// Returns this policy with the properties of another one.
-    #[cfg(feature = "tower")]
-    pub(crate) const fn with_flags(mut self, flags: Flags) -> Self {
-        self.flags = flags;
-        self
-    }
-
     /// Returns this policy under another name.
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = PolicyName::new(name);

@@ -159,6 +159,7 @@ impl Call<'_> {
         }
     }
 
+    /// Takes the units of a request, and a permit unless the call `IS_SINGLE`.
     #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
     fn ask_for_units<P: PlainAnswer, const IS_SINGLE: bool>(

@@ -228,6 +228,7 @@ impl ShardTable {
         let wanted = Slot { hash: part_of_index(lookup.hash), at: 0 };
         let slot = self.index.find(wanted.hash(), |slot| slot.hash == wanted.hash)?;
         let entry = self.entries.get_mut(slot.at as usize)?;
+        // The name of the policy is that of the key, and is read once for both.
         let is_own =
             entry.caller.is(&lookup.key.caller) && entry.name.is(&request.policy.full_name());
         if is_own { entry.take_units(now, request) } else { None }

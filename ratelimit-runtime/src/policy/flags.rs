@@ -2,7 +2,7 @@
 
 use ratelimit_core::{Algorithm, CalendarUnit};
 
-use super::{PolicyName, QuotaUnit};
+use super::{Policy, PolicyName, QuotaUnit};
 use crate::time::Micros;
 
 /// The bits, the algorithm and the plan, in four bytes: an error contains them.
@@ -107,5 +107,25 @@ impl Flags {
             4 => QuotaUnit::Other,
             _ => QuotaUnit::Requests,
         }
+    }
+}
+
+impl Policy {
+    /// Returns `true` if there is one tier and nothing else, and no rule is broken.
+    #[inline]
+    pub(crate) const fn is_one_tier(&self) -> bool {
+        self.flags.has(Flags::ONE_TIER)
+    }
+
+    /// Returns `true` if there is one tier, and no rule is broken.
+    pub(in super::super) const fn is_valid_alone(&self) -> bool {
+        self.flags.has(Flags::VALID_ALONE)
+    }
+
+    /// Returns this policy with the properties of another one.
+    #[cfg(feature = "tower")]
+    pub(crate) const fn with_flags(mut self, flags: Flags) -> Self {
+        self.flags = flags;
+        self
     }
 }

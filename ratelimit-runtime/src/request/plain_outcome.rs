@@ -69,7 +69,8 @@ impl PlainAnswer for PlainTimes {
     #[inline]
     fn refused(wait: Micros, reset: Micros) -> Self {
         debug_assert!(wait > Micros::ZERO, "a refused unit has a wait");
-        Self { wait: NonZeroU64::MIN.saturating_add(wait.get()), reset }
+        // Never that of an admission.
+        Self { wait: NonZeroU64::MIN.saturating_add(wait.get().max(1)), reset }
     }
 
     #[inline]
