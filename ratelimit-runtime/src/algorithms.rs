@@ -178,14 +178,14 @@ impl State {
     /// Changes the units of a call, as far as they still count. Returns the time for which the state
     /// then counts, if that is longer than before.
     #[inline]
-    pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
+    pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle) -> Micros {
         let lasts = match self {
             Self::SlidingWindow(log) => Some(log.settle(now, settle)),
             Self::Block(_) => None,
-            Self::SlidingCounter(one) => one.settle(now, &settle),
-            Self::FixedWindow(one) => one.settle(now, &settle),
-            Self::TokenBucket(one) => one.settle(now, &settle),
-            Self::CalendarWindow(one) => one.settle(now, &settle),
+            Self::SlidingCounter(one) => one.settle(now, settle),
+            Self::FixedWindow(one) => one.settle(now, settle),
+            Self::TokenBucket(one) => one.settle(now, settle),
+            Self::CalendarWindow(one) => one.settle(now, settle),
             Self::Many(many) => many.settle(now, settle, 0),
             Self::Line(_) => Some(self.settle_in_line(now, settle)),
         };

@@ -36,11 +36,7 @@ mod warning;
 pub(crate) use self::isolated::set_calendar;
 #[cfg(feature = "testing")]
 pub(crate) use self::isolated::{PlannedAnswer, PlannedRefusal, change_planned, run_isolated};
-pub(crate) use self::{
-    admission::Admission,
-    call::Call,
-    owned_call::{CallKind, OwnedCall},
-};
+pub(crate) use self::{admission::Admission, all::FunctionCall, call::Call, owned_call::CallKind};
 pub use self::{
     admission::PermitGuard,
     all::{JointCheck, admitted, all},

@@ -41,7 +41,7 @@ use crate::{
     callsite::Resolved,
     decision::{Answer, Decision},
     error::RateLimitError,
-    limiter::{Admission, Call, CallKind, Limiter, OwnedCall},
+    limiter::{Admission, Call, CallKind, FunctionCall, Limiter},
     overrides::Enforcement,
     policy::Policy,
     telemetry::{self, LimitCounters},
@@ -126,26 +126,33 @@ impl CallBuilder {
     #[must_use]
     pub fn join(&self, limiter: &Limiter) -> JointCheck {
         let resolved = self.callsite.resolved(self.self_type);
-        self.part(limiter, resolved, &resolved.policy)
+        self.part(limiter, resolved, None)
     }
 
     /// Returns the call as one of several, as [`admit_under`](Self::admit_under).
     #[must_use]
     pub fn join_under(&self, limiter: &Limiter, policy: &Policy) -> JointCheck {
         let resolved = self.callsite.resolved(self.self_type);
-        self.part(limiter, resolved, &policy.named_as(&resolved.policy))
+        let policy = Box::new(policy.named_as(&resolved.policy));
+        self.part(limiter, resolved, Some(policy))
     }
 
-    fn part(&self, limiter: &Limiter, resolved: &'static Resolved, policy: &Policy) -> JointCheck {
+    fn part(
+        &self,
+        limiter: &Limiter,
+        resolved: &'static Resolved,
+        given: Option<Box<Policy>>,
+    ) -> JointCheck {
+        let declared = &resolved.policy;
+        let policy = given.as_deref().unwrap_or(declared);
         let caller = if self.caller.is_empty() || resolved.is_default_method {
             self.ambient_or_shared(limiter, resolved, policy)
         } else {
             self.caller.clone()
         };
         let counters = recorded(limiter, resolved, policy);
-        let (policy, options) = (*policy, self.options);
-        let call = OwnedCall { policy, caller, observed_as: None, counters, options };
-        JointCheck::new(limiter.clone(), call)
+        let (limiter, options) = (limiter.clone(), self.options);
+        JointCheck::new(FunctionCall { limiter, declared, given, caller, counters, options })
     }
 
     /// Starts the check under a policy that comes with the call.

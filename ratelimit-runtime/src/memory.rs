@@ -180,38 +180,20 @@ impl MemoryStore {
         let shard = self.shard(&lookup);
         let mut table = shard.table.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        if request.policy.is_calendar() {
-            return self.decide_dated(shard, table, now, &lookup, request);
-        }
-        if let Some(outcome) = table.decide_permit(&lookup, request) {
-            return Ok(outcome);
-        }
-        if let Some(entry) = table.find_mut(&lookup, now)
-            && let Some(outcome) = entry.decide_in_place(now, request)
-        {
-            table.take_permit(&lookup, request, outcome);
-            return Ok(outcome);
-        }
-        self.decide_with_memory(shard, table, now, &lookup, request)
+        // The dated policy outlives the request that refers to it.
+        let dated;
+        let request = if request.policy.is_calendar() {
+            dated = self.clock.dated(now, request).ok_or(UnavailableReason::StoreError)?;
+            dated.of(request)
+        } else {
+            request
+        };
+        self.decide_locked(shard, table, now, &lookup, request)
     }
 
-    /// Decides a call in the present window of the calendar.
-    #[cold]
-    fn decide_dated<'a>(
-        &self,
-        shard: &'a Shard,
-        table: MutexGuard<'a, ShardTable>,
-        now: Timestamp,
-        lookup: &Lookup<'_>,
-        request: Request<'_>,
-    ) -> Result<Outcome, UnavailableReason> {
-        let dated = self.clock.dated(now, request).ok_or(UnavailableReason::StoreError)?;
-        self.decide_with_memory(shard, table, now, lookup, dated.of(request))
-    }
-
-    /// Decides a call that takes memory, after an eviction if there is no room, or needs a permit.
-    #[inline(never)]
-    fn decide_with_memory<'a>(
+    /// Decides a call, after an eviction if it needs memory for which there is no room.
+    #[inline]
+    fn decide_locked<'a>(
         &self,
         shard: &'a Shard,
         mut table: MutexGuard<'a, ShardTable>,

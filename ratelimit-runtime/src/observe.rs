@@ -6,7 +6,10 @@ use std::{
     cell::RefCell,
     marker::PhantomData,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
 };
 
@@ -22,6 +25,9 @@ use crate::{
 tokio::task_local! {
     static ANSWERS: RefCell<Answers>;
 }
+
+/// `true` once a future has been observed: most calls of a process without layers read this alone.
+static HAS_OBSERVERS: AtomicBool = AtomicBool::new(false);
 
 /// The answers that an observer has received.
 struct Answers {
@@ -159,6 +165,7 @@ impl<F: Future> Future for Steps<F> {
 
 impl<F: Future, T> Observe<F, T> {
     fn new(future: F, audience: Option<Box<Audience>>) -> Self {
+        HAS_OBSERVERS.store(true, Ordering::Relaxed);
         let outer_keeps_all = || ANSWERS.try_with(|outer| outer.borrow().keeps_all);
         let keeps_all = audience.is_none() || outer_keeps_all().unwrap_or(false);
         let outer_has_response = || ANSWERS.try_with(|outer| outer.borrow().permits.is_some());
@@ -254,7 +261,14 @@ fn subject(answer: &Answer) -> (&'static str, bool) {
 }
 
 /// Returns `true` if the current task is observed.
+#[inline]
 pub(crate) fn is_observed() -> bool {
+    HAS_OBSERVERS.load(Ordering::Relaxed) && is_task_observed()
+}
+
+/// A cold function, so that a process without layers keeps its registers.
+#[cold]
+fn is_task_observed() -> bool {
     ANSWERS.try_with(|_| ()).is_ok()
 }
 

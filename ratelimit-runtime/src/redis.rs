@@ -351,7 +351,7 @@ impl RedisBackend {
         decided_by: DecidedBy,
     ) -> bool {
         match decided_by {
-            DecidedBy::Fallback => self.store.fallback.settle(key, settle),
+            DecidedBy::Fallback => self.store.fallback.settle(key, &settle),
             DecidedBy::Lease if settle.raised() == 0 => self.leases.give_back(key, settle),
             _ => return false,
         }

@@ -202,7 +202,7 @@ where
                 if let Some((key, receipt)) = decision.charge()
                     && let Some(guard) = receipt.claim(units, false)
                 {
-                    self.store.settle_at(Some(at), key, decision.change(receipt, &guard));
+                    self.store.settle_at(Some(at), key, &decision.change(receipt, &guard));
                 }
             }
         }

@@ -86,8 +86,9 @@ pub(crate) struct Settle {
     pub(crate) id: Option<u64>,
     /// The number of the settle. A store that has applied it does nothing.
     pub(crate) number: u64,
-    /// The tier of the decision, and the burst of its policy.
-    pub(crate) tier: Tier,
+    /// The period and the threshold of the decision's tier, and the burst of its policy.
+    pub(crate) period: Micros,
+    pub(crate) threshold: u32,
     pub(crate) burst: Option<u32>,
     /// The zone of windows of the calendar.
     pub(crate) zone: Option<Zone>,
@@ -115,7 +116,7 @@ impl Settle {
         let lasts = match self.state {
             // Others may have settled: only the call's own tokens are certain to have been missing.
             StateKind::TokenBucket => {
-                let bucket = self.tier.bucket(self.burst.unwrap_or(self.tier.threshold()));
+                let bucket = self.tier().bucket(self.burst.unwrap_or(self.threshold));
                 bucket.until(0, bucket.token.saturating_mul(self.from.into()))
             }
             _ => self.reset_after,
@@ -125,14 +126,19 @@ impl Settle {
 
     /// Returns the time for which the settle may be repeated: the longest period.
     pub(crate) fn lasts(self) -> Micros {
-        self.tier.micros().max(self.reset_after)
+        self.period.max(self.reset_after)
+    }
+
+    /// Returns the decision's tier. Most settles do without it, and its fractions take divisions.
+    pub(crate) fn tier(self) -> Tier {
+        Tier::new(self.period.into(), self.threshold)
     }
 
     /// Returns a policy of the decision's tier alone. What exceeds a charge that has expired counts
     /// under it.
     pub(crate) fn policy(self, name: PolicyName) -> Policy {
-        let Self { state, tier, burst, zone, .. } = self;
-        let policy = state.policy(name.text(), tier);
+        let Self { state, burst, zone, .. } = self;
+        let policy = state.policy(name.text(), self.tier());
         let policy = zone.map_or(policy, |zone| policy.zone(zone.name()));
         burst.map_or(policy, |burst| policy.burst(burst))
     }
@@ -140,11 +146,21 @@ impl Settle {
     /// Returns the settle of a call under a policy of one tier.
     #[cfg(test)]
     pub(crate) fn of_one_tier(policy: &Policy, from: u32, to: u32, mark: Mark) -> Self {
-        let (state, tier) = (policy.state(), policy.tiers()[0]);
-        let (burst, reset_after) = (policy.get_burst(), policy.longest_period());
-        let zone = policy.get_zone().and_then(Zone::new);
-        let (id, number, lifts_block) = (None, 0, false);
-        Self { state, from, to, mark, id, number, tier, burst, zone, reset_after, lifts_block }
+        let tier = policy.tiers()[0];
+        Self {
+            state: policy.state(),
+            from,
+            to,
+            mark,
+            id: None,
+            number: 0,
+            period: tier.micros(),
+            threshold: tier.threshold(),
+            burst: policy.get_burst(),
+            zone: policy.get_zone().and_then(Zone::new),
+            reset_after: policy.longest_period(),
+            lifts_block: false,
+        }
     }
 }
 

@@ -88,7 +88,7 @@ impl State {
 
     /// Changes the units of a call while others wait.
     #[cold]
-    pub(super) fn settle_in_line(&mut self, now: Timestamp, settle: Settle) -> Micros {
+    pub(super) fn settle_in_line(&mut self, now: Timestamp, settle: &Settle) -> Micros {
         self.catch_up(now);
         let Some(line) = self.line_mut() else { return self.settle(now, settle) };
         line.settle(now, settle);
@@ -302,8 +302,8 @@ impl TurnsAhead {
     }
 
     /// Changes the units of a call: those of a turn that lies ahead, or those of the base.
-    fn settle(&mut self, now: Timestamp, settle: Settle) {
-        let Settle { from, to, mark, .. } = settle;
+    fn settle(&mut self, now: Timestamp, settle: &Settle) {
+        let Settle { from, to, mark, .. } = *settle;
         let is_changed = match self.index(mark, from) {
             Some(index) if settle.lowered() > 0 && !self.may_lower(index) => false,
             Some(index) if to == 0 => self.turns.remove(index).is_some(),

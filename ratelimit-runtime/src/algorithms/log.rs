@@ -212,8 +212,8 @@ impl Log {
     ///
     /// Units that are given back were never taken. Units beyond those that were taken count from now
     /// on, also if the log that took the others has expired since.
-    pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
-        let Settle { from, to, mark, id, .. } = settle;
+    pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle) -> Micros {
+        let Settle { from, to, mark, id, .. } = *settle;
         if to == from {
             return Micros::ZERO;
         }
@@ -235,7 +235,7 @@ impl Log {
         }
         let entries = self.entries_mut();
         if to > from {
-            entries.keep_at_least(now, settle.tier.micros());
+            entries.keep_at_least(now, settle.period);
         }
         if !is_own {
             entries.add_nameless(now, to - from);

@@ -81,7 +81,7 @@ impl<C: Count> OneTier<C> {
     pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle) -> Option<Micros> {
         let (mut header, mut count) = self.unpack()?;
         let counts = slice::from_mut(&mut count);
-        let lasts = change(&mut header, counts, now, *settle, 0)?;
+        let lasts = change(&mut header, counts, now, settle, 0)?;
         *self = Self::of(header, counts)?;
         Some(lasts)
     }
@@ -153,7 +153,7 @@ impl<C: Count> ManyTiers<C> {
 
     /// Changes the units of a call. Returns the time for which the state then counts, if that is longer
     /// than before; nothing if the state has not changed. A window keeps at least so many of its units.
-    pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle, least: u32) -> Option<Micros> {
+    pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle, least: u32) -> Option<Micros> {
         change(&mut self.header, &mut self.counts, now, settle, least)
     }
 
@@ -313,7 +313,7 @@ fn change<C: Count>(
     header: &mut Header,
     counts: &mut [C],
     now: Timestamp,
-    settle: Settle,
+    settle: &Settle,
     least: u32,
 ) -> Option<Micros> {
     let (mark, raised) = (settle.mark, settle.raised());

@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn units_are_refunded_to_the_window_that_counted_them() {
         let refund = |state: &mut State, mark| {
-            state.settle(Timestamp::new(112 * SECOND), Settle::of_one_tier(&POLICY, 2, 0, mark));
+            state.settle(Timestamp::new(112 * SECOND), &Settle::of_one_tier(&POLICY, 2, 0, mark));
         };
         let mut state = State::new(POLICY.state());
         let early = taken(&mut state, 105 * SECOND, 2).mark;

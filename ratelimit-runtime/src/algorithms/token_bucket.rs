@@ -333,7 +333,7 @@ mod tests {
         let now = SECOND + 290_000;
         assert!(take(&mut state, &policy, now, 9).admitted);
         let charge = LinePlace { policy: &policy, cost: 3, mark: outcome.mark, id: None };
-        state.settle(Timestamp::new(now), charge.leave());
+        state.settle(Timestamp::new(now), &charge.leave());
         assert!(take(&mut state, &policy, now, 3).admitted);
         assert!(!take(&mut state, &policy, now, 1).admitted);
     }

@@ -6,7 +6,7 @@ use super::{Decision, limiters::LimiterId};
 use crate::{
     calendar::Zone,
     caller::Caller,
-    policy::{StateKind, Tier},
+    policy::StateKind,
     request::{Mark, Outcome, Request, Settle, next_id},
     sync::Mutex,
 };
@@ -39,7 +39,8 @@ impl Decision {
             mark,
             id,
             number: settle.number,
-            tier: Tier::new(self.period.into(), self.threshold),
+            period: self.period,
+            threshold: self.threshold,
             burst: Some(burst).filter(|burst| *burst > 0),
             zone,
             reset_after: self.reset_after,

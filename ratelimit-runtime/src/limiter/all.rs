@@ -9,13 +9,15 @@ use super::{
     Limiter,
     call::Call,
     check::Check,
-    owned_call::{CallKind, OwnedCall},
+    owned_call::{CallKind, Options},
     start::{PendingAnswer, Started},
 };
 use crate::{
+    caller::Caller,
     decision::{Answer, Decision},
     error::RateLimitError,
-    policy::InvalidPolicy,
+    policy::{InvalidPolicy, Policy},
+    telemetry::LimitCounters,
 };
 
 /// The refusal of one of several calls, by its index.
@@ -37,7 +39,18 @@ pub(super) struct JointCall<T: AsCall> {
 }
 
 /// One of several calls of an annotated function, which is on the heap: it is moved several times.
-pub struct JointCheck(Box<JointCall<(Limiter, OwnedCall)>>);
+pub struct JointCheck(Box<JointCall<FunctionCall>>);
+
+/// A call of an annotated function, with its limiter.
+pub(crate) struct FunctionCall {
+    pub(crate) limiter: Limiter,
+    /// The policy of the callsite, and the one that comes with the call in its place.
+    pub(crate) declared: &'static Policy,
+    pub(crate) given: Option<Box<Policy>>,
+    pub(crate) caller: Caller,
+    pub(crate) counters: Option<&'static LimitCounters>,
+    pub(crate) options: Options,
+}
 
 /// A call, borrowed while the checks live or owned.
 pub(super) trait AsCall {
@@ -52,10 +65,12 @@ impl AsCall for Call<'_> {
     }
 }
 
-impl AsCall for (Limiter, OwnedCall) {
+impl AsCall for FunctionCall {
     #[inline]
     fn as_call(&self) -> Call<'_> {
-        self.1.of(&self.0)
+        let Self { limiter, declared, given, caller, counters, options } = self;
+        let (policy, counters) = (given.as_deref().unwrap_or(declared), *counters);
+        Call { limiter, policy, caller, observed_as: None, counters, options }
     }
 }
 
@@ -109,9 +124,9 @@ impl<T: AsCall> JointCall<T> {
 
 impl JointCheck {
     #[inline]
-    pub(crate) fn new(limiter: Limiter, mut call: OwnedCall) -> Self {
+    pub(crate) fn new(mut call: FunctionCall) -> Self {
         call.options.kind = CallKind::JointFunction;
-        Self(Box::new(JointCall::new((limiter, call))))
+        Self(Box::new(JointCall::new(call)))
     }
 
     /// A call that is not checked.
@@ -311,9 +326,7 @@ pub fn all<const N: usize>(mut parts: [JointCheck; N]) -> Started<JointAnswers<N
 
 /// Returns the calls, which stay where they are.
 #[inline]
-fn calls_of<const N: usize>(
-    parts: &mut [JointCheck; N],
-) -> [&mut JointCall<(Limiter, OwnedCall)>; N] {
+fn calls_of<const N: usize>(parts: &mut [JointCheck; N]) -> [&mut JointCall<FunctionCall>; N] {
     parts.each_mut().map(|JointCheck(call)| &mut **call)
 }
 

@@ -305,7 +305,7 @@ impl Backend {
         decided_by: DecidedBy,
     ) -> Option<(&Opaque<RedisBackend>, Key)> {
         match &self.store {
-            Store::Memory(store) => store.settle(key, settle),
+            Store::Memory(store) => store.settle(key, &settle),
             Store::Redis(redis) if redis.settle_here(key, settle, decided_by) => {}
             Store::Redis(redis) => return Some((redis, Key::compose(&self.prefix, key))),
         }

@@ -126,7 +126,7 @@ mod tests {
                 let is_lifted = store.blocked_for(key, policy).unwrap() == Micros::ZERO;
                 assert_eq!(is_lifted, returned >= returns, "{returned} of {policy:?}");
                 let settle = Settle::of_one_tier(policy, 1, 0, outcome.mark);
-                store.settle(key, Settle { lifts_block: true, ..settle });
+                store.settle(key, &Settle { lifts_block: true, ..settle });
             }
         }
     }

@@ -101,7 +101,7 @@ mod tests {
             })
             .collect();
         assert!(places.iter().all(|place| store.is_promised(key, *place)));
-        store.settle(key, places[1].leave());
+        store.settle(key, &places[1].leave());
         let held = places.iter().map(|place| store.is_promised(key, *place));
         assert_eq!(held.collect::<Vec<_>>(), [true, false, true]);
         let standing = store.advance(key, places[2]).unwrap();
@@ -131,10 +131,10 @@ mod tests {
         let line = [(); 6].map(|()| place(store.decide(keys[0], waiting(&minute)).unwrap()));
         for place in &line[1..] {
             assert!(used() > without);
-            store.settle(keys[0], place.leave());
+            store.settle(keys[0], &place.leave());
         }
         assert!(used() > without);
-        store.settle(keys[0], passed.leave());
+        store.settle(keys[0], &passed.leave());
         let standing = store.advance(keys[0], line[0]).unwrap();
         assert_eq!((standing.turn, used()), (Micros::ZERO, without));
 

@@ -138,7 +138,7 @@ fn refunded_units_are_taken_once() {
         let (of_refund, caller) = (Arc::clone(&store), alice.clone());
         let refund: Other = Box::new(move || {
             let settle = Settle::of_one_tier(&POLICY, 1, 0, mark);
-            of_refund.settle(KeyRef::new(&POLICY, caller.parts()), settle);
+            of_refund.settle(KeyRef::new(&POLICY, caller.parts()), &settle);
             Ok(false)
         });
         let answers = with([refund, taking(&store, &alice)], || take(&store, &alice));

@@ -18,38 +18,41 @@ impl MemoryStore {
     /// Changes the units of a call in its key, as far as they still count. Units beyond those that it
     /// took count from now on.
     #[inline]
-    pub(crate) fn settle(&self, key: KeyRef<'_>, settle: Settle) {
+    pub(crate) fn settle(&self, key: KeyRef<'_>, settle: &Settle) {
         self.settle_at(self.clock.counted(), key, settle);
     }
 
     /// Changes the units of a call at a time that was [counted](super::Clock::counted).
-    pub(crate) fn settle_at(
-        &self,
-        counted: Option<Timestamp>,
-        key: KeyRef<'_>,
-        mut settle: Settle,
-    ) {
-        if settle.raised() > 0 && !self.has_state(counted, key, settle) {
-            // The caller's state has expired. The next one starts with what such a call can take.
-            let policy = &settle.policy(key.name);
-            let most = policy.get_burst().unwrap_or(settle.tier.threshold());
-            let cost = settle.raised().min(most);
-            let request = Request::new(policy, Op::Take, cost);
-            match self.decide_at(counted, key, request) {
-                Ok(outcome) if outcome.admitted => {
-                    settle.to -= cost;
-                    settle.mark.charged = outcome.mark.charged;
-                }
-                // Another call was faster, and its state takes the rest too; or memory is full.
-                Ok(_) | Err(_) => {}
-            }
-        }
+    pub(crate) fn settle_at(&self, counted: Option<Timestamp>, key: KeyRef<'_>, settle: &Settle) {
+        let is_expired = settle.raised() > 0 && !self.has_state(counted, key, settle);
+        let renewed = is_expired.then(|| self.renewed(counted, key, settle));
+        let settle = renewed.as_ref().unwrap_or(settle);
         if settle.from != settle.to {
             self.change(counted, key, |entry, now| entry.settle(now, settle));
         }
         if settle.lifts_block {
             self.lift_block(counted, key, settle.mark.at, settle.lowered());
         }
+    }
+
+    /// Starts a state in place of one that has expired, with what such a call can take. Returns the settle of the
+    /// rest.
+    #[cold]
+    fn renewed(&self, counted: Option<Timestamp>, key: KeyRef<'_>, settle: &Settle) -> Settle {
+        let policy = &settle.policy(key.name);
+        let most = policy.get_burst().unwrap_or(settle.threshold);
+        let cost = settle.raised().min(most);
+        let request = Request::new(policy, Op::Take, cost);
+        let mut rest = *settle;
+        match self.decide_at(counted, key, request) {
+            Ok(outcome) if outcome.admitted => {
+                rest.to -= cost;
+                rest.mark.charged = outcome.mark.charged;
+            }
+            // Another call was faster, and its state takes the rest too; or memory is full.
+            Ok(_) | Err(_) => {}
+        }
+        rest
     }
 
     /// Changes the entry of a key, if there is one, at a time that was [counted](super::Clock::counted).
@@ -95,7 +98,7 @@ impl MemoryStore {
 
     /// Returns `true` if the key has a state, or if the one of the settled charge was reset. A state whose window
     /// of the calendar is over counts as none.
-    fn has_state(&self, counted: Option<Timestamp>, key: KeyRef<'_>, settle: Settle) -> bool {
+    fn has_state(&self, counted: Option<Timestamp>, key: KeyRef<'_>, settle: &Settle) -> bool {
         let lookup = self.hasher.lookup(key);
         let mut table = self.shard(&lookup).table.lock();
         let now = self.clock.ordered(counted, &mut table.latest);

@@ -132,7 +132,7 @@ impl Entry {
 
     /// Changes the units of a call, as far as they still count.
     #[inline]
-    pub(super) fn settle(&mut self, now: Timestamp, settle: Settle) {
+    pub(super) fn settle(&mut self, now: Timestamp, settle: &Settle) {
         let before = self.state.newest_unit();
         let lasts = self.state.settle(now, settle);
         self.extend(before, now, lasts);

@@ -79,7 +79,7 @@ fn follow_one_key(new: New, rng: &mut Rng, figures: &mut Figures) {
         } else if rng.u8(..30) == 0 && !charged.is_empty() {
             let (cost, mark) = charged.swap_remove(rng.usize(..charged.len()));
             let to = rng.u32(..3 * cost + 2);
-            entry.settle(now, Settle::of_one_tier(&policy, cost, to, mark));
+            entry.settle(now, &Settle::of_one_tier(&policy, cost, to, mark));
         } else {
             let units = if rng.u8(..4) == 0 { rng.u32(2..5) } else { 1 };
             // Few ids, so that they repeat; only logs heed them.

@@ -298,7 +298,7 @@ async fn the_budget_is_exact_however_keys_come_grow_and_go() {
             Ok(outcome) if outcome.admitted && op == Op::Take && rng.u8(..4) == 0 => {
                 let to = rng.u32(..60);
                 let settle = Settle::of_one_tier(&policy, cost, to, outcome.mark);
-                store.settle(key, Settle { id, ..settle });
+                store.settle(key, &Settle { id, ..settle });
             }
             Ok(_) => {}
             Err(reason) => {

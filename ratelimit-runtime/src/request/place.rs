@@ -36,6 +36,7 @@ impl LinePlace<'_> {
     /// Returns the settle by which the call leaves the line.
     pub(crate) fn leave(self) -> Settle {
         let Self { policy, cost, mark, id } = self;
+        let tier = policy.tier_of(0);
         Settle {
             state: policy.state(),
             from: cost,
@@ -43,7 +44,8 @@ impl LinePlace<'_> {
             mark,
             id,
             number: next_id(),
-            tier: policy.tier_of(0),
+            period: tier.micros(),
+            threshold: tier.threshold(),
             burst: policy.get_burst(),
             zone: None,
             reset_after: policy.longest_period(),

@@ -77,9 +77,10 @@ impl<'a> Run<'a> {
         let Operation { cost, id, .. } = operation;
         let place = LinePlace { policy, cost, mark: outcome.mark, id };
         let (tier, reset_after) = (policy.tier_of(outcome.tier), outcome.reset);
-        let settle = Settle { to, tier, reset_after, ..place.leave() };
+        let (period, threshold) = (tier.micros(), tier.threshold());
+        let settle = Settle { to, period, threshold, reset_after, ..place.leave() };
         let caller = Caller::from(operation.caller);
-        self.store.settle(KeyRef::new(policy, caller.parts()), settle);
+        self.store.settle(KeyRef::new(policy, caller.parts()), &settle);
     }
 
     async fn step(&mut self, seed: u64, figures: &mut Figures) {

@@ -177,7 +177,7 @@ impl<'a> Episode<'a> {
         let Charge { policy, cost, mark, .. } = self.charges[index];
         let settle = Settle { to, ..place(&self.policies[policy], cost, mark).leave() };
         self.reference.settle(self.now, settle);
-        let lasts = self.state.settle(Timestamp::new(self.now), settle);
+        let lasts = self.state.settle(Timestamp::new(self.now), &settle);
         self.expires = self.expires.max(self.now + lasts.get());
     }
 

@@ -55,6 +55,12 @@ impl RequestIds {
         if self.is_full() {
             self.0.retain(|it| Some(it.stamp) >= oldest);
         }
+        self.add(charge);
+    }
+
+    /// Remembers a charge of a new id. There is room, unless the table may grow.
+    #[inline]
+    pub(super) fn add(&mut self, charge: NamedCharge) {
         self.0.insert_unique(hash_of(charge.id), charge, |it| hash_of(it.id));
     }
 

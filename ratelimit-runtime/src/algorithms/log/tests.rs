@@ -22,7 +22,7 @@ fn take(log: &mut Log, policy: &Policy, now: u64, cost: u32) -> Outcome {
 }
 
 fn settle(log: &mut Log, now: u64, mark: Mark, from: u32, to: u32) {
-    log.settle(Timestamp::new(now), Settle::of_one_tier(&TOKENS, from, to, mark));
+    log.settle(Timestamp::new(now), &Settle::of_one_tier(&TOKENS, from, to, mark));
 }
 
 /// Returns the units that are left.

@@ -107,7 +107,7 @@ impl World {
     fn follow(&mut self) {
         let Aftermath { asked, freed, checked, .. } = mem::take(&mut self.queue.after);
         for turn in freed {
-            self.store.settle(at(self.now), turn.place().leave());
+            self.store.settle(at(self.now), &turn.place().leave());
         }
         for question in asked {
             self.calls[index(&question.waiter)].asked += 1;

@@ -171,7 +171,7 @@ impl World {
         } else if !self.charged.is_empty() {
             let (call, mark) = self.charged.swap_remove(self.rng.usize(..self.charged.len()));
             let settle = Settle::of_one_tier(&call.policy, call.cost, 0, mark);
-            self.store.settle(key.as_key_ref(), settle);
+            self.store.settle(key.as_key_ref(), &settle);
         }
         if is_own {
             self.cache.invalidate(key.as_key_ref(), now);

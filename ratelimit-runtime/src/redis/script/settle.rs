@@ -29,7 +29,7 @@ pub(crate) fn settle_is_known_for(settle: Settle) -> Duration {
 /// Builds the command of an attempt to settle. The command may be sent more than once, and changes something
 /// once.
 pub(crate) fn settle_command(key: &Key, settle: Settle, attempt: Attempt) -> Command {
-    let Settle { state, from, to, mark, id, number, tier, .. } = settle;
+    let Settle { state, from, to, mark, id, number, period, .. } = settle;
     let script = &SCRIPTS[state as usize];
     let (settles, block) = (key.companion(SETTLES), key.companion(BLOCK));
     let keys = [key.as_bytes(), &settles, &block];
@@ -51,12 +51,12 @@ pub(crate) fn settle_command(key: &Key, settle: Settle, attempt: Attempt) -> Com
         // Units above those on lease are an entry of their own.
         let entry_id = if entry.id() == 0 { entry_id(number) } else { entry.id() };
         command.arg(mode as u8).arg(entry_id).arg(mark.at.get()).arg(to);
-        command.arg(entry.birth()).arg(settle.ends().get()).arg(tier.micros().get()).arg(id);
+        command.arg(entry.birth()).arg(settle.ends().get()).arg(period.get()).arg(id);
         return Command::echoed(command, entry_id);
     }
     let (charged, kept) = (mark.charged.number(), Micros::from(settle_is_known_for(settle)));
     command.arg(to).arg(charged).arg(mark.at.get());
     command.arg(number).arg(kept.get()).arg(settle.ends().get());
-    (script.push_tier)(&mut command, &settle.policy(key.name), &tier);
+    (script.push_tier)(&mut command, &settle.policy(key.name), &settle.tier());
     Command::echoed(command, charged)
 }

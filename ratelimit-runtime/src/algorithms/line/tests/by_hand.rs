@@ -50,9 +50,9 @@ fn a_turn_of_a_former_state_is_no_turn_of_this_one() {
     let now = Timestamp::new(SECOND + 1);
     assert_eq!([gone, kept].map(|place| after.is_promised(now, place)), [false, true]);
     assert_eq!(after.advance(now, gone), None);
-    after.settle(now, gone.leave());
+    after.settle(now, &gone.leave());
     assert!(after.is_promised(now, kept));
-    after.settle(now, kept.leave());
+    after.settle(now, &kept.leave());
     assert!(!after.is_promised(now, kept) && after.line().is_none());
     // A turn that has come is a charge like others.
     assert!(after.is_promised(kept.mark.at, kept));
@@ -68,7 +68,7 @@ fn a_refund_leaves_windows_their_start_while_calls_wait() {
         assert_eq!(outcome.turn.get(), after * SECOND);
         outcome.mark
     });
-    state.settle(Timestamp::new(1_000 * SECOND + 1), place(&policy, 1, first).leave());
+    state.settle(Timestamp::new(1_000 * SECOND + 1), &place(&policy, 1, first).leave());
     // The second turn is in the window that starts with it.
     let refused = decide(&mut state, 1_011 * SECOND, waiting(&policy, 4, 0));
     assert_eq!((refused.admitted, refused.wait.get()), (false, 9 * SECOND), "{turns:?}");
@@ -82,7 +82,7 @@ fn a_turn_can_be_given_back_once_it_has_come_to_a_full_bucket() {
         let first = decide(&mut state, 1_000 * SECOND, waiting(&policy, 4, 0)).mark;
         let second = decide(&mut state, 1_000 * SECOND, waiting(&policy, 3, 99 * SECOND)).mark;
         let now = Timestamp::new(1_001 * SECOND);
-        state.settle(now, place(&policy, 4, first).leave());
+        state.settle(now, &place(&policy, 4, first).leave());
         let turn = place(&policy, 3, second);
         let at = if moves { state.advance(now, turn).unwrap().0.at } else { second.at };
         assert_eq!(at, if moves { now } else { Timestamp::new(1_003 * SECOND) });
@@ -92,7 +92,7 @@ fn a_turn_can_be_given_back_once_it_has_come_to_a_full_bucket() {
             decide(state, at.get(), peek).remaining
         };
         assert_eq!(left(&mut state), 1);
-        state.settle(at, place(&policy, 3, mark).leave());
+        state.settle(at, &place(&policy, 3, mark).leave());
         assert_eq!(left(&mut state), 4, "{moves}");
     }
 }
@@ -110,7 +110,7 @@ fn a_debt_of_a_turn_that_has_come_counts_once_the_turns_behind_it_are_left() {
     // The slow bucket is empty at the last turn.
     assert_eq!(turns[1].lasts.get(), 102 * SECOND);
     let left = place(&fast, 5, turns[1].mark).leave();
-    let lasts = state.settle(Timestamp::new(1_001 * SECOND), left);
+    let lasts = state.settle(Timestamp::new(1_001 * SECOND), &left);
     // The first turn has taken five units from the slow bucket, which had refilled a twentieth of one.
     assert_eq!(lasts.get(), 199 * SECOND);
     let peek =

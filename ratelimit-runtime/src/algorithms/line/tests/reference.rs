@@ -29,7 +29,7 @@ fn add_turn(state: &mut State, Promised { at, cost, generation }: Promised) {
 fn settle_before_turns(state: &mut State, now: u64, settle: Settle) {
     let mut counts = Counts::of(state).expect("counts");
     let least = counts.has_linked_windows().into();
-    counts.settle(Timestamp::new(now), settle, least);
+    counts.settle(Timestamp::new(now), &settle, least);
     *state = counts.into_state();
 }
 
@@ -37,7 +37,7 @@ fn settle_before_turns(state: &mut State, now: u64, settle: Settle) {
 fn is_of(state: &State, now: u64, settle: Settle) -> bool {
     let mark = Mark { at: Timestamp::new(u64::MAX / 2), ..settle.mark };
     let mut raised = state.clone();
-    raised.settle(Timestamp::new(now), Settle { from: 0, to: 1, mark, ..settle });
+    raised.settle(Timestamp::new(now), &Settle { from: 0, to: 1, mark, ..settle });
     raised != *state
 }
 
@@ -205,7 +205,7 @@ impl Reference {
         } else {
             let before = self.base.clone();
             if self.turns.is_empty() {
-                self.base.settle(Timestamp::new(now), settle);
+                self.base.settle(Timestamp::new(now), &settle);
             } else {
                 settle_before_turns(&mut self.base, now, settle);
             }

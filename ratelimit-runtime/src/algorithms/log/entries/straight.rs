@@ -45,7 +45,7 @@ impl CallEntries {
         let id = self.last;
         self.insert(now, units, id);
         if let Some(name) = name {
-            self.named.remember(NamedCharge { id: name, stamp: now, entry: id }, None);
+            self.named.add(NamedCharge { id: name, stamp: now, entry: id });
         }
         Some(A::taken(period, || {
             let oldest = self.entries.front().map_or(now, |oldest| oldest.stamp);

@@ -94,7 +94,7 @@ fn no_window_is_exceeded_and_turns_follow_the_order_of_arrival() {
                 let place = place(&policy, cost, mark);
                 assert!(log.turn_of(place).is_some());
                 if rng.bool() {
-                    log.settle(Timestamp::new(now), place.leave());
+                    log.settle(Timestamp::new(now), &place.leave());
                     assert!(log.turn_of(place).is_none());
                     charges.all.remove(chosen);
                 } else {
@@ -175,14 +175,14 @@ fn the_line_is_as_long_as_its_last_turn() {
     let next = |log: &mut Log| decide(log, 1, request(&policy, 1, 0)).wait.get() + 1;
     assert_eq!(next(&mut log), 4 * SECOND);
     // A place that is left in the middle shortens no line.
-    log.settle(Timestamp::new(1), place(&policy, 1, marks[2]).leave());
+    log.settle(Timestamp::new(1), &place(&policy, 1, marks[2]).leave());
     assert_eq!(next(&mut log), 4 * SECOND);
-    log.settle(Timestamp::new(1), place(&policy, 1, marks[3]).leave());
+    log.settle(Timestamp::new(1), &place(&policy, 1, marks[3]).leave());
     assert_eq!(next(&mut log), 2 * SECOND);
     // A refund of the call that has passed lets the first one of the line pass.
     let now = Timestamp::new(2);
     assert_eq!(log.advance(now, place(&policy, 1, marks[1])).unwrap().turn.get(), SECOND - 2);
-    log.settle(now, place(&policy, 1, marks[0]).leave());
+    log.settle(now, &place(&policy, 1, marks[0]).leave());
     let standing = log.advance(now, place(&policy, 1, marks[1])).unwrap();
     assert_eq!(standing, Standing { at: now, turn: Micros::ZERO, has_room: true });
     assert_eq!(decide(&mut log, 3, request(&policy, 1, 0)).wait.get(), SECOND - 1);
@@ -196,7 +196,7 @@ fn debt_counts_from_now_on_also_while_others_wait() {
     let waiting = decide(&mut log, SECOND / 2, request(&policy, 2, SECOND));
     assert_eq!(waiting.turn.get(), SECOND / 2);
     let now = Timestamp::new(SECOND / 2);
-    log.settle(now, crate::request::Settle::of_one_tier(&policy, 1, 3, first));
+    log.settle(now, &crate::request::Settle::of_one_tier(&policy, 1, 3, first));
     assert!(log.turn_of(place(&policy, 2, waiting.mark)).is_some());
     let refused = decide(&mut log, SECOND, request(&policy, 2, 0));
     assert_eq!(refused.wait.get(), SECOND);

@@ -22,7 +22,7 @@ fn stamps(log: &Log) -> Vec<u64> {
 }
 
 fn settle(log: &mut Log, policy: &Policy, now: u64, mark: Mark, to: u32) {
-    log.settle(Timestamp::new(now), Settle::of_one_tier(policy, 1, to, mark));
+    log.settle(Timestamp::new(now), &Settle::of_one_tier(policy, 1, to, mark));
 }
 
 fn left(log: &mut Log, policy: &Policy, now: u64) -> u32 {

@@ -79,13 +79,14 @@ impl World {
             mark: call.mark,
             id: None,
             number: 0,
-            tier: POLICY.tier_of(0),
+            period: POLICY.tier_of(0).micros(),
+            threshold: POLICY.tier_of(0).threshold(),
             burst: None,
             zone: None,
             reset_after: POLICY.longest_period(),
             lifts_block: false,
         };
-        self.store.settle(Timestamp::new(20_000_000), settle);
+        self.store.settle(Timestamp::new(20_000_000), &settle);
         if call.counts > 0 && !self.applied.contains(&number) {
             call.counts = to;
         }
