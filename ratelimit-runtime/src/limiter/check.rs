@@ -291,13 +291,16 @@ impl Future for CheckFuture<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { check, stage } = self.get_mut();
-        match mem::replace(stage, Stage::Ready) {
-            Stage::New => match check.as_call().start() {
+        if matches!(stage, Stage::New) {
+            *stage = Stage::Ready;
+            return match check.as_call().start() {
                 Started::Ready(answer) => Poll::Ready(answer),
                 Started::Pending(future) => stage.poll(future, context),
-            },
+            };
+        }
+        match mem::replace(stage, Stage::Ready) {
             Stage::Pending(future) => stage.poll(future, context),
-            Stage::Ready => panic!("a check was polled after it was ready"),
+            Stage::New | Stage::Ready => panic!("a check was polled after it was ready"),
         }
     }
 }
