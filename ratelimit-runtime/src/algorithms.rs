@@ -76,7 +76,6 @@ impl State {
     /// decided here, with the same outcome and the same state as by [`decide`](Self::decide). Returns nothing
     /// for a call that needs that one, or for a state of another kind: nothing has changed then. The state `expires` at a time by which a log knows its
     /// longest period. Each algorithm is a function of its own, which saves no more registers than it uses.
-    #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
     pub(crate) fn take_units<A: PlainAnswer>(
         &mut self,

@@ -97,7 +97,6 @@ pub fn current() -> Option<Caller> {
 
 /// Returns `true` if this caller of a key is one client: the ambient caller is in it, or there is none and the call has
 /// a caller.
-#[expect(clippy::inline_always, reason = "each refusal asks")]
 #[inline(always)]
 pub(crate) fn is_of_current(counted: &Caller) -> bool {
     let in_scope = if HAS_SCOPES.load(Ordering::Relaxed) { is_of_scope(counted) } else { None };

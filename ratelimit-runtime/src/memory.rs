@@ -119,7 +119,6 @@ impl MemoryStore {
 
     /// Takes units of a key that is stored, and a permit, or refuses a unit: see
     /// [`State::take_units`](crate::algorithms::State::take_units).
-    #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
     pub(crate) fn take_units<A: PlainAnswer>(
         &self,

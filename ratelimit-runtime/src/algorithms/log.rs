@@ -75,7 +75,6 @@ impl Log {
     }
 
     /// Takes units, or refuses one: see [`State::take_units`](super::State::take_units).
-    #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
     pub(super) fn take_units<A: PlainAnswer>(
         &mut self,

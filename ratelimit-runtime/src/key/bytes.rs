@@ -46,7 +46,6 @@ impl InlineBytes {
 
     /// Appends `/` and the bytes, as most parts are: fewer than eight, and from `0` to `z`. Returns
     /// `false`, and appends nothing, if they are others or do not fit.
-    #[expect(clippy::inline_always, reason = "where a key begins, most branches are known")]
     #[inline(always)]
     pub(crate) fn append_word(&mut self, bytes: &[u8]) -> bool {
         if bytes.len() < 8

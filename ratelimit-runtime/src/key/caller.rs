@@ -146,7 +146,6 @@ impl Caller {
     }
 
     /// Adds the part of [`push`](Self::push) for a value that displays as `text`.
-    #[expect(clippy::inline_always, reason = "where a key begins, most branches are known")]
     #[inline(always)]
     pub(crate) fn push_str(&mut self, text: &str) {
         if !self.parts.append_word(text.as_bytes()) {

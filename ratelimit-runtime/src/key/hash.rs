@@ -29,7 +29,6 @@ impl KeyHasher {
 
     /// Returns the hash of a key. The algorithm is left out: one caller under one name and two
     /// algorithms is rare.
-    #[expect(clippy::inline_always, reason = "so that the words of most callers stay in registers")]
     #[inline(always)]
     pub(crate) fn hash(&self, name: PolicyName, caller: CallerBytes<'_>) -> u64 {
         let mut hasher = self.0.build_hasher();

@@ -63,7 +63,6 @@ impl Admission for PermitGuard {
 impl Admission for Decision {
     const READS: bool = true;
 
-    #[expect(clippy::inline_always, reason = "as a call of its own it copies the decision twice")]
     #[inline(always)]
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self {
         let mut decision = decision();

@@ -106,7 +106,6 @@ impl Backend {
 
     /// Takes units, and a permit, or refuses a unit: see [`State::take_units`](crate::algorithms::State::take_units).
     /// Memory decides for a caller that it knows. On Redis units on lease and the deny cache decide about one unit.
-    #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
     pub(super) fn take_units<A: PlainAnswer>(
         &self,
@@ -208,7 +207,6 @@ impl Backend {
         })
     }
 
-    #[expect(clippy::inline_always, reason = "so that the outcome is not copied")]
     #[inline(always)]
     fn decide_in(
         &self,

@@ -135,7 +135,6 @@ impl<'a> Call<'a> {
     }
 
     /// Decides the call without an await, if memory or the deny cache can.
-    #[expect(clippy::inline_always, reason = "so that the outcome is not copied")]
     #[inline(always)]
     pub(super) fn decide_now(
         self,
@@ -305,7 +304,6 @@ impl<'a> Call<'a> {
 
     /// Returns `true` if several clients share the limit: its key is a literal, it counts all calls without a caller
     /// together, or the request's caller is not in its key.
-    #[expect(clippy::inline_always, reason = "each refusal asks")]
     #[inline(always)]
     pub(super) fn is_shared(self) -> bool {
         self.options.is_shared || !caller::is_of_current(self.caller)
@@ -322,7 +320,6 @@ impl<'a> Call<'a> {
     }
 
     /// Counts a refused call for its caller.
-    #[expect(clippy::inline_always, reason = "each refusal is counted")]
     #[inline(always)]
     pub(super) fn count_refused(self, now: Micros) {
         if let Some(counters) = self.counters {
@@ -336,7 +333,6 @@ impl<'a> Call<'a> {
     }
 
     /// Records the outcome. A peek is not a call of the limit.
-    #[expect(clippy::inline_always, reason = "mostly in one place")]
     #[inline(always)]
     fn record(
         self,

@@ -41,7 +41,6 @@ const fn has_planned() -> bool {
 
 impl Call<'_> {
     /// Starts the check. On return it is decided, unless Redis decides it or it may wait.
-    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     pub(crate) fn start<A: Admission>(self) -> Started<Answer<A>> {
         if !A::DEFERS && self.takes_one_unit() {
@@ -70,7 +69,6 @@ impl Call<'_> {
     }
 
     /// Returns `true` for a plain call of one unit, which memory, a lease or the deny cache may decide.
-    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     pub(super) fn takes_one_unit(self) -> bool {
         let Options { cost, id, .. } = self.options;
@@ -79,7 +77,6 @@ impl Call<'_> {
 
     /// Returns `true` for a plain call with a cost or a permit, if memory may decide it. A refusal of several units in the
     /// deny cache has more numbers than a plain one.
-    #[expect(clippy::inline_always, reason = "mostly in one place")]
     #[inline(always)]
     pub(super) fn takes_units_in_memory(self) -> bool {
         let Options { cost, id, is_validated, .. } = self.options;
@@ -94,7 +91,6 @@ impl Call<'_> {
 
     /// Returns `true` for most calls: units are taken at once, no override changes the policy, and no subscriber sees the
     /// call.
-    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
     fn is_plain(self) -> bool {
         self.options.has_only_units
@@ -105,7 +101,6 @@ impl Call<'_> {
 
     /// Takes the units of a plain call, and a permit. One that `IS_SINGLE` takes one unit and no permit. Mostly nobody
     /// reads more of the answer than its times.
-    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
     #[inline(always)]
     fn take_units<A: Admission, const IS_SINGLE: bool>(self) -> Started<Answer<A>> {
         let is_sampled = self.counters.is_some_and(LimitCounters::is_sampled);
@@ -149,7 +144,6 @@ impl Call<'_> {
     }
 
     /// Returns the request of a plain call. One unit is a constant in the code of a call that `IS_SINGLE`.
-    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
     #[inline(always)]
     fn plain_request<const IS_SINGLE: bool>(&self) -> Request<'_> {
         if IS_SINGLE {
@@ -160,7 +154,6 @@ impl Call<'_> {
     }
 
     /// Takes the units of a request, and a permit unless the call `IS_SINGLE`.
-    #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
     fn ask_for_units<P: PlainAnswer, const IS_SINGLE: bool>(
         self,

@@ -107,7 +107,6 @@ impl KeyPart for &Caller {
 
 #[diagnostic::do_not_recommend]
 impl<T: AsText + ?Sized> KeyPart for Part<'_, T> {
-    #[expect(clippy::inline_always, reason = "where a key begins, most branches are known")]
     #[inline(always)]
     fn push_to(value: Option<&Self>, caller: &mut Caller) {
         let Some(Before(Before(Before(Plain(value))))) = value else { return };
@@ -122,7 +121,6 @@ pub trait AsText {
 
     /// Appends the text as a part.
     #[doc(hidden)]
-    #[expect(clippy::inline_always, reason = "where a key begins, most branches are known")]
     #[inline(always)]
     fn append_as_part(&self, caller: &mut Caller) {
         self.with_text(|text| caller.push_str(text));
@@ -130,7 +128,6 @@ pub trait AsText {
 }
 
 impl AsText for str {
-    #[expect(clippy::inline_always, reason = "where a key begins, most branches are known")]
     #[inline(always)]
     fn with_text(&self, take: impl FnOnce(&str)) {
         take(self);
@@ -148,7 +145,6 @@ impl<T: AsText + ?Sized> AsText for &T {
         (**self).with_text(take);
     }
 
-    #[expect(clippy::inline_always, reason = "where a key begins, most branches are known")]
     #[inline(always)]
     fn append_as_part(&self, caller: &mut Caller) {
         (**self).append_as_part(caller);

@@ -88,7 +88,6 @@ impl Entry {
     }
 
     /// Takes units, or refuses one: see [`State::take_units`].
-    #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
     pub(super) fn take_units<A: PlainAnswer>(
         &mut self,
@@ -206,7 +205,6 @@ impl ShardTable {
         (0..self.len()).map(|at| self.entries[at].bytes()).sum()
     }
 
-    #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
     pub(super) fn find_mut(&mut self, lookup: &Lookup<'_>, now: Timestamp) -> Option<&mut Entry> {
         let at = self.position(lookup)?;
@@ -217,7 +215,6 @@ impl ShardTable {
     /// state of another kind. This returns nothing either if another key has the same part of a hash. In a loop that
     /// compares callers, as [`position`](Self::position) does, a plain call takes 14 instructions more
     /// (`--bench instructions`).
-    #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
     pub(super) fn take_units<A: PlainAnswer>(
         &mut self,
@@ -234,7 +231,6 @@ impl ShardTable {
         if is_own { entry.take_units(now, request) } else { None }
     }
 
-    #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
     fn position(&self, lookup: &Lookup<'_>) -> Option<usize> {
         let wanted = Slot { hash: part_of_index(lookup.hash), at: 0 };

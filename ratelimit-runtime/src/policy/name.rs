@@ -21,7 +21,6 @@ impl PolicyName {
     }
 
     /// Returns `true` if both are the same name: two policies of one name are rarely two texts.
-    #[expect(clippy::inline_always, reason = "so that a look-up stays in registers")]
     #[inline(always)]
     pub(crate) fn is(&self, other: &Self) -> bool {
         std::ptr::eq(self.text, other.text) || self.is_same_text(other)

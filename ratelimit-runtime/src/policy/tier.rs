@@ -123,7 +123,6 @@ pub(crate) struct BucketRate {
 
 impl BucketRate {
     /// Returns the time until a bucket with this content has `wanted` parts, or is full.
-    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
     #[inline(always)]
     pub(crate) fn until(self, parts: u64, wanted: u64) -> Micros {
         let missing = wanted.min(self.full).saturating_sub(parts);

@@ -154,7 +154,6 @@ impl DenyCache {
 }
 
 impl Set {
-    #[expect(clippy::inline_always, reason = "a remembered refusal is mostly the first entry")]
     #[inline(always)]
     fn position(&self, key: &Lookup<'_>, policy: &Policy) -> Option<usize> {
         // Without a closure, which would be called for each entry.

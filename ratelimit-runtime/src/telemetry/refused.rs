@@ -106,7 +106,6 @@ struct CurrentMinute {
 
 impl RefusalSketch {
     /// Counts a refused call of this minute. It is not sampled if another thread does the same now.
-    #[expect(clippy::inline_always, reason = "each refusal of a plain call, in one place")]
     #[inline(always)]
     pub(crate) fn count(&self, now: Micros, caller: CallerBytes<'_>) {
         let Some(mut minutes) = self.minutes.try_lock() else {

@@ -25,7 +25,6 @@ impl CounterClock {
 
     /// Returns the time since the clock was made. It may be earlier by a microsecond than the one
     /// returned before.
-    #[expect(clippy::inline_always, reason = "each call reads it")]
     #[inline(always)]
     pub(super) fn now(&self) -> Micros {
         let counter = hardware::counter();

@@ -102,7 +102,6 @@ impl RefusalSteps {
     }
 
     /// Returns the refusal that Redis would return; `None` if no step refuses, or if a revalidation is due.
-    #[expect(clippy::inline_always, reason = "so that the outcome is not copied")]
     #[inline(always)]
     pub(super) fn get(&self, request: Request<'_>, now: Timestamp) -> Option<Outcome> {
         let step = self.longest(spare(request.policy, request.cost), now)?;
