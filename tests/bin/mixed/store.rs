@@ -121,5 +121,9 @@ impl Store {
             let role = replica.try_command::<String>("INFO replication").ok()?;
             role.contains("role:master").then_some(())
         });
+        // Processes find it once a Sentinel names it, on a busy machine seconds later.
+        if let Self::Sentinels(sentinels) = self {
+            wait_for("a Sentinel that names it", || (sentinels.primary() == 1).then_some(()));
+        }
     }
 }

@@ -54,10 +54,11 @@ impl MixedRound {
             findings.add("left over", self.left_over.join(", "));
         }
         for (process, at, unsent) in self.unsent.iter().filter(|(.., unsent)| *unsent > 0) {
-            // A flush has the deadline of a call.
-            if self
-                .may_miss_deadline(*process, (at.saturating_sub(2 * micros(MIXED_DEADLINE)), *at))
-            {
+            // A flush has the deadline of a call, and no server before a probe has found one.
+            let span = (at.saturating_sub(2 * micros(MIXED_DEADLINE)), *at);
+            let probed = self.with_probe(*process, span);
+            let is_out = self.outages.iter().any(|outage| overlaps(*outage, probed));
+            if is_out || self.may_miss_deadline(*process, span) {
                 continue;
             }
             findings.add("unsent", format!("process {process}: {unsent} on a healthy Redis"));

@@ -7,6 +7,9 @@ use super::{
     round::{NOTICES, RECENT, SLACK},
 };
 
+/// The time after an outage in which calls may be undecided: a probe is sent once a second.
+const PROBED: u64 = 1_300_000;
+
 impl MixedRound {
     /// Returns for how long the call's process or runtime, or Redis, stood still around a time.
     pub(super) fn late(&self, call: &MixedCall, span: Span) -> u64 {
@@ -23,6 +26,13 @@ impl MixedRound {
         let is_its = |gap: &&Gap| gap.process.is_none_or(|it| it == process);
         let gaps = self.gaps.iter().filter(is_its).filter(|gap| overlaps(gap.span, span));
         gaps.map(|gap| gap.span.1 - gap.span.0).sum()
+    }
+
+    /// Returns a span with the time before it after whose outages a process is perhaps not connected again.
+    pub(super) fn with_probe(&self, process: usize, (from, to): Span) -> Span {
+        // A process that stands still sends its probe later.
+        let stood_still = self.stood_still(process, (from.saturating_sub(2 * PROBED), to));
+        (from.saturating_sub(PROBED + SLACK + stood_still), to)
     }
 
     /// Returns the longest time before a time at which Redis has decided what a process notes then.

@@ -11,9 +11,6 @@ const APART: u64 = 5_000;
 /// The time for which a turn counts as promised after it was last seen on Redis.
 const SEEN: u64 = 1_000_000;
 
-/// The time after an outage in which calls may be undecided: a probe is sent once a second.
-const PROBED: u64 = 1_300_000;
-
 impl MixedRound {
     /// Returns the calls that were served out of turn, late, or not in time.
     pub(super) fn wrong_turns(&self) -> Findings {
@@ -111,10 +108,7 @@ impl MixedRound {
 
     /// A call is decided while Redis can be reached.
     fn without_reason(&self, call: &MixedCall) -> Option<String> {
-        // A process that stands still sends its probe later.
-        let recent = (call.asked.saturating_sub(2 * PROBED), call.answered);
-        let stood_still = self.stood_still(call.process, recent);
-        let span = (call.asked.saturating_sub(PROBED + SLACK + stood_still), call.answered);
+        let span = self.with_probe(call.process, (call.asked, call.answered));
         let is_excused =
             self.outages.iter().chain(&self.losses).any(|it| super::overlaps(*it, span))
                 || 2 * self.late(call, span) > micros(MIXED_DEADLINE);

@@ -42,7 +42,12 @@ fn units_in_redis_without_a_call_and_calls_without_units_break_the_rule() {
     );
     named(reset, 5 * SECOND / 2).audit(LEDGER, at, 1).is_sound();
     story.audit(SLOTS, at, 1).breaks("permit kept");
-    Story::new().note(0, 0, at, Note::Flushed(1)).breaks("unsent");
+    let mut unsent = Story::new().note(0, 0, at, Note::Flushed(1));
+    unsent.breaks("unsent");
+    unsent.outages.push((START, START + SECOND / 2));
+    unsent.breaks("unsent");
+    unsent.outages.push((START + SECOND, START + 2 * SECOND));
+    unsent.is_sound();
     // Half of the window before counts, and the whole window.
     let counter = Story::new()
         .calls(COUNTER, spread(10, 100, 200))
