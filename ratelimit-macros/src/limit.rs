@@ -320,14 +320,32 @@ fn differs(value: Option<&Value>, default: u64) -> bool {
 
 /// Parses the parts of a key: the elements of a tuple literal, or one expression.
 fn parse_key(key: Expr, errors: &mut Errors) -> Vec<Expr> {
-    match value::ungrouped(&key) {
+    let parts = match value::ungrouped(&key) {
         Expr::Tuple(tuple) if tuple.elems.is_empty() => {
             errors.at(tuple, "`key` must have at least one part, such as `key = user_id`");
             Vec::new()
         }
         Expr::Tuple(tuple) => tuple.elems.iter().cloned().collect(),
         _ => vec![key],
+    };
+    for part in &parts {
+        match value::ungrouped(part) {
+            Expr::Closure(_) => errors.at(
+                part,
+                "`key` is an expression over the parameters, such as `key = user.id`, and no closure",
+            ),
+            // As in `format!`; it would be one key for all calls.
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value().contains('{') => {
+                errors.at(
+                    part,
+                    "no parameter is put into a string of `key`: write `key = user`, or a tuple such \
+                     as `key = (\"user\", user)`",
+                );
+            }
+            _ => {}
+        }
     }
+    parts
 }
 
 /// Returns the name if it is a string literal that is not empty.

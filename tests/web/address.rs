@@ -186,7 +186,7 @@ fn clients_behind_nat64_and_6to4_are_their_ipv4_addresses() {
 
 #[test]
 fn networks_are_addresses_or_cidr() {
-    for right in ["10.0.0.0/8", "10.1.2.3/8", "10.0.0.1", "::1", "2001:db8::/32", "0.0.0.0/0"] {
+    for right in ["10.0.0.0/8", "10.1.2.3/8", "10.0.0.1", "::1", "2001:db8::/32", "0.0.0.0/1"] {
         assert!(ClientAddress::behind_proxies([right]).is_ok(), "{right}");
     }
     for wrong in [
@@ -201,6 +201,11 @@ fn networks_are_addresses_or_cidr() {
     ] {
         let error = ClientAddress::behind_proxies(["::1", wrong]).unwrap_err().to_string();
         assert!(error.starts_with(&format!("`{wrong}` is neither an address nor a network")));
+    }
+    // Behind a network of all addresses, each client would name its own.
+    for all in ["0.0.0.0/0", "10.0.0.0/0", "::/0", "::ffff:0.0.0.0/96"] {
+        let error = ClientAddress::behind_proxies(["::1", all]).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("`{all}` trusts every client")), "{error}");
     }
     // A mapped network is the IPv4 network.
     let mapped = ClientAddress::behind_proxies(["::ffff:10.0.0.0/104"]).unwrap();

@@ -73,6 +73,8 @@ fn decision_has_the_numbers_of_the_reply(policy: &Policy, reply: &Value) {
     let request = Request { id: Some(7), ..Request::new(policy, Op::Take, 1) };
     let Ok(outcome) = ScriptCall::decision(&key, request, None).decode(reply) else { return };
     let numbers = reply.as_sequence().expect("only a list is a decision");
+    // A short reply of a log has some of them alone, in another order.
+    let Some(numbers) = numbers.get(..6) else { return };
     let more = if outcome.admitted { outcome.turn } else { outcome.more };
     let expected = [
         i64::from(outcome.tier),

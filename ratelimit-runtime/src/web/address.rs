@@ -71,7 +71,7 @@ impl ClientAddress {
     ///
     /// # Errors
     ///
-    /// [`InvalidNetwork`] with the first text that is neither an address nor a network.
+    /// [`InvalidNetwork`] with the first text that is neither an address nor a network, or a network of all addresses.
     pub fn behind_proxies<N: AsRef<str>>(
         networks: impl IntoIterator<Item = N>,
     ) -> Result<Self, InvalidNetwork> {

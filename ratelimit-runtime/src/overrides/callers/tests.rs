@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::{
     Enforcement, Policy, RateLimitError,
-    overrides::{Effective, OverrideError, OverrideSource, Overrides, Shown},
+    overrides::{Effective, OverrideError, Overrides, Shown},
 };
 
 const POLICY: Policy = Policy::fixed_window("limit", Duration::from_secs(60), 1);
@@ -113,6 +113,8 @@ fn an_override_ends_by_the_clock_of_the_server() {
     assert_eq!(overrides.list_for("limit").len(), 1);
     #[cfg(feature = "overrides")]
     {
+        use crate::overrides::OverrideSource;
+
         overrides.set_server_time(SystemTime::now() + Duration::from_secs(3_000));
         let wait = denial(&now()).unwrap();
         assert!(wait <= Duration::from_secs(600) && wait > Duration::from_secs(500), "{wait:?}");

@@ -45,7 +45,7 @@ impl TrustedProxies {
     ///
     /// # Errors
     ///
-    /// [`InvalidNetwork`] with the first text that is neither an address nor a network.
+    /// [`InvalidNetwork`] with the first text that is neither an address nor a network, or a network of all addresses.
     pub fn new<N: AsRef<str>>(
         networks: impl IntoIterator<Item = N>,
     ) -> Result<Self, InvalidNetwork> {
@@ -178,20 +178,23 @@ pub(super) fn network(text: &str) -> Result<IpNet, InvalidNetwork> {
             .and_then(|address| Ipv4Net::new(address, mapped.prefix_len() - 96).ok()),
         _ => None,
     };
-    Ok(mapped.map_or(network, IpNet::V4).trunc())
+    let network = mapped.map_or(network, IpNet::V4).trunc();
+    if network.prefix_len() == 0 { Err(InvalidNetwork(text.to_owned())) } else { Ok(network) }
 }
 
-/// A text that is neither an address nor a network.
+/// A text that is neither an address nor a network, or a network of all addresses: each client would choose its
+/// address then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidNetwork(String);
 
 impl fmt::Display for InvalidNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is neither an address nor a network in CIDR notation, such as 10.0.0.0/28",
-            OneLine(&self.0)
-        )
+        let fault = if self.0.parse::<IpNet>().is_ok() {
+            "trusts every client to name its own address: list the networks of your proxies"
+        } else {
+            "is neither an address nor a network in CIDR notation"
+        };
+        write!(f, "`{}` {fault}, such as 10.0.0.0/28", OneLine(&self.0))
     }
 }
 
