@@ -282,7 +282,8 @@ impl World {
             }
         }
         let used = self.before.0 + self.uses.iter().map(|it| it.units).sum::<u64>();
-        assert!(used > 300, "{used} units under {:?}", self.kind);
+        // Some worlds have few calls, with most of the time in stalls.
+        assert!(used > 100, "{used} units under {:?}", self.kind);
     }
 
     fn used(&self, from: u64, to: u64) -> u64 {
