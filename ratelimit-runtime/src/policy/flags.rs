@@ -118,7 +118,7 @@ impl Policy {
     }
 
     /// Returns `true` if there is one tier, and no rule is broken.
-    pub(in super::super) const fn is_valid_alone(&self) -> bool {
+    pub(crate) const fn is_valid_alone(&self) -> bool {
         self.flags.has(Flags::VALID_ALONE)
     }
 

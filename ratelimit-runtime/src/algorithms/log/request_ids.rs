@@ -58,7 +58,7 @@ impl RequestIds {
         self.add(charge);
     }
 
-    /// Remembers a charge of a new id. There is room, unless the table may grow.
+    /// Remembers a charge of an id that has none yet.
     #[inline]
     pub(super) fn add(&mut self, charge: NamedCharge) {
         self.0.insert_unique(hash_of(charge.id), charge, |it| hash_of(it.id));
