@@ -11,6 +11,8 @@ use std::{
 
 use harness::{EXAMPLES, RedisServer, Running, cargo, compare_with_first_lines, example, wait_for};
 
+use crate::MACHINE;
+
 fn lines(output: &Output) -> Vec<String> {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
@@ -29,6 +31,7 @@ async fn say_hi(server: &Running, user: &str) -> (u16, Option<u64>, String) {
 
 #[test]
 fn hello_keeps_its_counts_on_redis() {
+    let _machine = MACHINE.blocking_lock();
     let server = RedisServer::start();
     let run = || lines(&example("hello").env("RATELIMIT_URL", server.url()).output().unwrap());
     let (first, second) = (run(), run());
@@ -39,6 +42,7 @@ fn hello_keeps_its_counts_on_redis() {
 
 #[tokio::test]
 async fn the_third_request_within_30_seconds_is_a_429_also_after_a_restart() {
+    let _machine = MACHINE.lock().await;
     let redis = RedisServer::start();
     let start = || {
         Running::start(example("axum_hello").arg("127.0.0.1:0").env("RATELIMIT_URL", redis.url()))
@@ -66,6 +70,7 @@ async fn the_third_request_within_30_seconds_is_a_429_also_after_a_restart() {
 
 #[test]
 fn a_limit_is_overridden_in_one_process_and_in_a_fleet() {
+    let _machine = MACHINE.blocking_lock();
     let steered = lines(&example("overrides").output().unwrap());
     assert_eq!(steered.len(), 5);
     let redis = RedisServer::start();
@@ -118,6 +123,7 @@ fn the_first_line_of_an_example_is_the_command_that_runs_it() {
 
 #[test]
 fn every_example_prints_and_answers_what_its_first_lines_promise() {
+    let _machine = MACHINE.blocking_lock();
     let names = Mutex::new(EXAMPLES.keys());
     let next = || names.lock().unwrap().next();
     let compare = || -> Vec<_> {
@@ -133,12 +139,14 @@ fn every_example_prints_and_answers_what_its_first_lines_promise() {
 
 #[test]
 fn checks_by_hand_are_the_same_on_redis() {
+    let _machine = MACHINE.blocking_lock();
     let server = RedisServer::start();
     compare_with_first_lines("by_hand", &[("RATELIMIT_URL", &server.url())]).unwrap();
 }
 
 #[test]
 fn a_service_prints_what_the_limiter_warns_of() {
+    let _machine = MACHINE.blocking_lock();
     let overrides = ("RATELIMIT_OVERRIDES", "[limits.nosuch]\nthreshold = 5");
     let mut services = 0;
     for (name, it) in EXAMPLES.iter() {
@@ -179,6 +187,7 @@ fn count(line: &str, words: &str) -> usize {
 
 #[test]
 fn three_processes_send_nothing_in_a_pause_and_keep_their_order() {
+    let _machine = MACHINE.blocking_lock();
     let output = lines(&example("outbound").output().unwrap());
     // The end of each call, when it ends: the last three do not wait for the others.
     let at = |call: &str| output.iter().position(|line| line.contains(call)).expect("it ended");

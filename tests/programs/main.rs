@@ -7,6 +7,6 @@ mod printed;
 mod services;
 mod workflow;
 
-/// Locked by tests that cannot share the machine: one builds a program, another counts answers that are due
-/// within a deadline.
+/// Locked by tests whose programs ask a Redis server, and by those that start many programs. A service has
+/// 100 ms for an answer: under the load of others it decides alone, and counts otherwise.
 static MACHINE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

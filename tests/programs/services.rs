@@ -11,6 +11,8 @@ use harness::{RedisServer, Running, example, until};
 use tempfile::NamedTempFile;
 use tokio::task::JoinSet;
 
+use crate::MACHINE;
+
 /// A running example service, and a client for it.
 pub(super) struct Service {
     pub(super) process: Running,
@@ -153,6 +155,7 @@ async fn a_known_device_has_guesses_of_its_own_and_no_other_cookie_has() {
 
 #[tokio::test]
 async fn a_right_login_is_served_when_its_attempt_cannot_be_given_back() {
+    let _machine = MACHINE.lock().await;
     let redis = RedisServer::start();
     let service = Service::start("login", Some(&redis));
     let login = || service.post("/login", "account=ali&password=open+sesame");
@@ -210,6 +213,7 @@ async fn an_api_has_the_threshold_of_the_plan_and_mail_its_tiers() {
 
 #[tokio::test]
 async fn an_api_by_plan_has_a_month_a_crawler_and_customers_of_its_own() {
+    let _machine = MACHINE.lock().await;
     let redis = RedisServer::start();
     for redis in [None, Some(&redis)] {
         let printed = NamedTempFile::new().unwrap();
@@ -253,12 +257,12 @@ async fn an_api_by_plan_has_a_month_a_crawler_and_customers_of_its_own() {
 
 #[tokio::test]
 async fn two_processes_share_a_limit_under_load() {
+    let _machine = MACHINE.lock().await;
     let redis = RedisServer::start();
     let one = Service::start("axum_service", Some(&redis));
     let other = Service::start("axum_service", Some(&redis));
     let api = |service: &Service| service.get("/api").header("x-api-key", "key-of-a-paid-plan");
     let (first, second) = (api(&one), api(&other));
-    let _alone = crate::MACHINE.lock().await;
     let (first, second) = tokio::join!(served(100, &first), served(100, &second));
     assert_eq!(first + second, 100);
 }
