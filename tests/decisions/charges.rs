@@ -284,3 +284,23 @@ async fn a_charge_on_redis_comes_back_after_time_has_passed() {
     step(Duration::ZERO).await;
     passes_time(&limiter, step).await;
 }
+
+/// A counter knows since when it has taken over the counts of another period. A clock that steps back makes calls from
+/// before that.
+#[tokio::test]
+async fn a_charge_after_a_clock_has_stepped_back_comes_back() {
+    let clock = Clock::new();
+    let server = clock.server(&[]);
+    let limiter = uncached(&server.url()).await;
+    for make in ALGORITHMS {
+        let policy = make("back", MINUTE * 10, 9);
+        clock.step(&server, 0);
+        take(&limiter, &make("back", MINUTE, 9), "alice", 1).await;
+        take(&limiter, &policy, "alice", 1).await;
+        clock.step(&server, -1_200_000);
+        let charge = take(&limiter, &policy, "alice", 3).await;
+        let before = left(&limiter, &policy, "alice").await;
+        limiter.refund(&charge).await.unwrap();
+        assert_eq!(left(&limiter, &policy, "alice").await, before + 3, "{policy:?}");
+    }
+}

@@ -88,6 +88,10 @@ local function advance(it, last, now)
     it.previous, it.current = passed == 1 and it.current or 0, 0
     it.since, it.current_since = passed == 1 and it.current_since or 0, 0
   end
+  -- Calls come from before these times now.
+  if last > now then
+    it.since, it.current_since = math.min(it.since, now), math.min(it.current_since, now)
+  end
   return passed < 0
 end
 

@@ -148,6 +148,11 @@ impl Count for Counter {
     /// Moves the two windows to `now`, also back from the future.
     #[inline]
     fn advance(&mut self, written: Timestamp, now: Timestamp) -> bool {
+        // After a step back, calls come from before these times.
+        if written > now {
+            self.since = self.since.min(now);
+            self.current_since = self.current_since.min(now);
+        }
         let Self { period, current, current_since, .. } = *self;
         let [now, written] = [now, written].map(|at| at.window_start(period));
         match now - written {
@@ -388,5 +393,19 @@ mod tests {
         assert!(!taken(&mut state, 500 * SECOND, 1).admitted);
         assert!(taken(&mut state, 519 * SECOND, 1).admitted);
         assert!(taken(&mut state, 520 * SECOND, 3).admitted);
+    }
+
+    #[test]
+    fn units_taken_over_before_a_clock_was_set_back_are_no_obstacle_to_refunds() {
+        let longer = Policy::sliding_counter("p", Duration::from_secs(100), 9);
+        let mut state = State::new(POLICY.state());
+        assert!(taken(&mut state, 1_050 * SECOND, 1).admitted);
+        assert!(take(&mut state, &longer, 1_050 * SECOND, 1).admitted);
+        let now = 850 * SECOND;
+        let late = take(&mut state, &longer, now, 3);
+        assert_eq!(late.remaining, 4);
+        let settle = Settle::of_one_tier(&longer, 3, 0, late.mark);
+        state.settle(Timestamp::new(now), settle);
+        assert_eq!(take(&mut state, &longer, now, 1).remaining, 6);
     }
 }

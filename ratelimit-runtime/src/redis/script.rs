@@ -77,7 +77,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["88032dd312406398e6110969aa858eee6531a59c", "c721de33e25e018085aa360d929bfa570ab445ab"],
+        ["1114445b2c73b41bf478b81746605d53ef10b1ec", "af1b9cb3692bf733f78cc54080aec1acdfc8e604"],
         push_ticking_window,
     ),
     Script::new(

@@ -156,7 +156,7 @@ pub(super) fn entry_id(id: u64) -> u64 {
 /// The scripts, in the order of [`StateKind::ALL`]. A window of the calendar has no lease.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: sources::LEASE_OF_LOG, sha1: "fb3b02631d16cd9f45054f413f859347724588cb" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "b9add1f427d9dce218f1e9f27bf0c4b3d7de64a5" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "28456bf1a8ed6c3dc94d066d977346fdb2d8a2b8" },
     Text { source: sources::LEASE_OF_FIXED, sha1: "b2fad22c047e92367c8ac3903b26c704ece2dddc" },
     Text { source: sources::LEASE_OF_BUCKET, sha1: "1b9581e8c93aa972804de5b3563d5d78c369fc04" },
     Text { source: "", sha1: "" },
