@@ -404,7 +404,7 @@ mod tests {
         let now = 850 * SECOND;
         let late = take(&mut state, &longer, now, 3);
         assert_eq!(late.remaining, 4);
-        let settle = Settle::of_one_tier(&longer, 3, 0, late.mark);
+        let settle = &Settle::of_one_tier(&longer, 3, 0, late.mark);
         state.settle(Timestamp::new(now), settle);
         assert_eq!(take(&mut state, &longer, now, 1).remaining, 6);
     }
