@@ -242,7 +242,7 @@ impl Session {
     fn decision(&mut self, key: &str, echo: &str, login: &str) -> Reply {
         let caller: String = key.rsplit('-').next().unwrap_or_default().into();
         let reply = |wait: &str, more: &str| {
-            format!("*8\r\n:{echo}\r\n:0\r\n:{caller}\r\n:{wait}\r\n:9\r\n:{more}\r\n:9\r\n:9\r\n")
+            format!("*8\r\n:{echo}\r\n:{wait}\r\n:9\r\n:{caller}\r\n:9\r\n:0\r\n:{more}\r\n:9\r\n")
         };
         let good = reply("9", "0").into_bytes();
         self.calls += 1;

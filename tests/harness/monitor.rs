@@ -93,8 +93,10 @@ fn stamps(lines: impl Iterator<Item = String>, key: &str) -> Vec<u64> {
                 }
             }
             // A settle at 0 units of a state that counts.
-            ["EVALSHA", _, "2", named, _, "2", _, "0", _, at, number, ..] if *named == key => {
-                left.insert((*number).to_owned(), at.parse::<u64>().expect("microseconds"));
+            ["EVALSHA", _, "2", named, _, "2", _, _, _, detail, ..] if *named == key => {
+                let numbers: Vec<_> = detail.split(' ').collect();
+                let [at, "0", _, _, number, _] = numbers[..] else { continue };
+                left.insert(number.to_owned(), at.parse::<u64>().expect("microseconds"));
             }
             _ => {}
         }
@@ -191,15 +193,15 @@ mod tests {
             r#""ZADD" "c" "60" "1:1:9" "60" "1:2:9" "60" "1:3:9""#,
             r#""ZREM" "c" "1:1:9""#,
             r#""ZADD" "c" "-50" "1:1:9@60""#,
-            r#""EVALSHA" "f" "2" "c" "c:s" "2" "1" "0" "9" "60" "4" "1" "1""#,
+            r#""EVALSHA" "f" "2" "c" "c:s" "2" "1" "0" "9" "60 0 9 1 4 1" "1""#,
             r#""ZREM" "c" "1:2:9""#,
             r#""ZADD" "c" "-60" "1:3:9""#,
-            r#""EVALSHA" "f" "2" "c" "c:s" "2" "1" "0" "9" "60" "5" "1" "1""#,
+            r#""EVALSHA" "f" "2" "c" "c:s" "2" "1" "0" "9" "60 0 9 1 5 1" "1""#,
             // One that is given back by the stamp that it had before it moved and passed.
             r#""ZADD" "c" "80" "1:4:9""#,
             r#""ZREM" "c" "1:4:9""#,
             r#""ZADD" "c" "-70" "1:4:9@80""#,
-            r#""EVALSHA" "f" "2" "c" "c:s" "2" "1" "0" "9" "80" "6" "1" "1""#,
+            r#""EVALSHA" "f" "2" "c" "c:s" "2" "1" "0" "9" "80 0 9 1 6 1" "1""#,
         ];
         let lines = commands.map(|command| format!("+1.000000 [0 lua] {command}"));
         assert_eq!(stamps(lines.into_iter(), "c"), [30, 35, 50]);

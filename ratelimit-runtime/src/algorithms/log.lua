@@ -12,51 +12,7 @@
 --                        "p" is the end of a pause, which ">" is not before
 --                name    score below -2^53: -1024 * microsecond; member: "r" and a request id; beside it, if
 --                        the id of the entry does not follow from both, "i", the request id and that id
--- ARGV[1]        op: 0 peeks, 1 takes, 2 settles, 3 advances, 4 pauses, 5 reads turns
--- ARGV[2]        cost: the units to take; 0 only in a peek; settle: the units that were taken
--- ARGV[3]        1 if refused calls are recorded too; 2 if a call of this id may have been decided
---                before: if so, it is admitted and not charged again; 4 if the id is a request id, an
---                integer below 2^51, of which the same holds; settle: 5 if the call has joined an entry
---                that no id names; otherwise 0, or the score of "@" that the tiers that decide need if a log of
---                their calls has no other header
--- ARGV[4]        id of the call: a multiple of 4 from 4 to 9e10, or a request id; of a peek without one any
---                number
--- ARGV[5]        take: microseconds that the call may wait for its turn, and after a space the number of
---                turns that may lie ahead then; with a score in ARGV[3], the milliseconds after which the log
---                expires; settle: microsecond at which the units were taken;
---                advance: the request id, 0 if the call had none, the microsecond of the turn, and the birth of
---                the log that promised it, with spaces between
--- ARGV[6]        number of tiers that decide; for further ones units are only counted
--- ARGV[7], [8]   period of the first tier, in microseconds, and its threshold
--- ARGV[9], ..    the same for further tiers
--- Settle         ARGV[6] is the units to take instead, [7] the birth of the log that took the others, 0 if it had
---                the header "@", [8] the microsecond before which that log cannot have expired, [9] the period of
---                one of its tiers, and [10] the request id, if the call had one
--- Advance        ARGV[2] is the units that were taken, and [4] the id of their entry
--- Pause          ARGV[2] is a microsecond or 0, ARGV[4] any number, and [5] the length. A pause whose
---                microsecond has come is none
--- Turns          ARGV[4] is any number, [5] the id of a charge, [6] its units, and so on for further ones
--- Returns        {admitted, tier, remaining, wait, reset, more, at, birth, id}; of a call that goes straight in a log
---                with the header "@" only what these numbers do not follow from, which costs 2 % less:
---                {admitted, remaining, wait, at, tier} or {admitted, wait, reset, tier}, without the tier if
---                there is one; for a settle {ARGV[4]}, negative if it changes nothing;
---                for a pause its end, {} if it is none; for turns their microseconds, 0 for one that is gone;
---                for an advance the microsecond of the call's turn, the time until then, and 1 if the tiers
---                have room only later, {} if it is gone
---   admitted     ARGV[4], negative unless the call was admitted; other replies have -1 * ARGV[4] before them
---   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
---                an admission the one with the fewest units left
---   remaining    units left in that tier
---   wait         microseconds until the same call is admitted, or, if this one was, until more than
---                `remaining` units are available; beyond the entries that one call reads, this and `more`
---                may be too short, never too long
---   reset        microseconds until the full quota is available
---   more         microseconds until `remaining` + 1 units are available; if the call was admitted, until
---                its turn, and 0 if it passes now: its other numbers are those of its turn
---   at           microsecond at which the call was charged: of a repeated id, the first time; 0 of one
---                that a line or a pause refuses
---   birth        of the log, 0 if it has the header "@"
---   id           of the call's entry, negative if it has joined one that no id names
+-- ARGV, reply    as in `arguments.lua` and `names.lua`; a tier has its period, in microseconds, and its threshold
 --
 -- Rule: a call is admitted if and only if for every tier the units in (now - period, now] plus its
 -- cost are at most the threshold, and the log has room for an entry. All tiers are charged, or none.
@@ -78,27 +34,21 @@
 -- each +4. Ids from 9e10 on are nobody's.
 
 local call, ARGV = redis.call, ARGV
-local log, mode, id = KEYS[1], ARGV[3], ARGV[4]
--- The first tier as an index of ARGV, and the digits of one unit.
-local FIRST, ONE = 7, '00000001'
-
--- A command for this many units takes less than a millisecond.
-local AT_ONCE = 500
-
+local log, mode, id = KEYS[1], ARGV[MODE], ARGV[ID]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- The straight way of most calls, in few commands: they take one unit, and all tiers decide. It answers as the
--- general way, and leaves to that one, with nothing done, every other call, and every log that has
--- another header, or units of the future. Numbers are slow to format, as arguments of a command and as scores
+-- The straight way of most calls, in few commands: they take one unit, and all tiers decide. It answers as
+-- those in `log`, and leaves to them, with nothing done, every other call, and every log that has another
+-- header, or units of the future. Numbers are slow to format, as arguments of a command and as scores
 -- in a reply: most arguments are strings, and few scores are read.
-local final = #mode > 1 and (ARGV[6] == '1' and FIRST or 5 + 2 * ARGV[6])
-if final and ARGV[1] == '1' and ARGV[2] == '1' and not ARGV[final + 2] then
+local final = #mode > 1 and (ARGV[DECIDING] == '1' and TIERS or TIERS - 2 + 2 * ARGV[DECIDING])
+if final and ARGV[OP] == TAKE and ARGV[COST] == '1' and not ARGV[final + 2] then
   local card = call('ZCARD', log)
-  local units, longest, largest, is_one = card - 1, ARGV[final] + 0, ARGV[final + 1] + 0, final == FIRST
+  local units, longest, largest, is_one = card - 1, ARGV[final] + 0, ARGV[final + 1] + 0, final == TIERS
   -- A table costs as much as a command.
   local numbers = not is_one and {}
-  for i = FIRST, is_one and 0 or final, 2 do
+  for i = TIERS, is_one and 0 or final, 2 do
     local period, threshold = ARGV[i] + 0, ARGV[i + 1] + 0
     numbers[i], numbers[i + 1] = period, threshold
     longest = period > longest and period or longest
@@ -135,7 +85,7 @@ if final and ARGV[1] == '1' and ARGV[2] == '1' and not ARGV[final + 2] then
     wait, last = leaves, call('ZRANGE', log, '-1', '-1', 'WITHSCORES')[2] + 0
   elseif not is_one then
     lives = {}
-    for i = final, FIRST, -2 do
+    for i = final, TIERS, -2 do
       local period, threshold, live = numbers[i], numbers[i + 1], units
       if period < longest and not wait then
         live = units + (expired or 0) - call('ZCOUNT', log, '0', now - period)
@@ -148,17 +98,19 @@ if final and ARGV[1] == '1' and ARGV[2] == '1' and not ARGV[final + 2] then
           until_left = unit + period - now
         end
         if until_left > 0 and (not wait or until_left >= wait) then
-          tier, wait = (i - FIRST) / 2, until_left
+          tier, wait = (i - TIERS) / 2, until_left
           last = last or call('ZRANGE', log, '-1', '-1', 'WITHSCORES')[2] + 0
         end
       end
     end
   end
   if wait and last <= now then
-    return { -id, wait, last + longest - now, tier }
+    return { -id, wait, last + longest - now, tier and 0, now, tier }
   end
 
   if not wait and units < largest then
+    -- A command for this many units takes less than a millisecond.
+    local entry, AT_ONCE = id .. '00000001', 500
     if expired and units + expired > AT_ONCE then
       -- As below, a large log is trimmed only beyond its capacity.
       expired = math.min(units + expired + 1 - largest, AT_ONCE + 1)
@@ -172,37 +124,35 @@ if final and ARGV[1] == '1' and ARGV[2] == '1' and not ARGV[final + 2] then
     end
     local added
     if card == 0 then
-      added = call('ZADD', log, mode, '@', time[1] .. micros, id .. ONE)
+      added = call('ZADD', log, mode, '@', time[1] .. micros, entry)
     else
-      added = call('ZADD', log, 'NX', time[1] .. micros, id .. ONE)
+      added = call('ZADD', log, 'NX', time[1] .. micros, entry)
     end
-    if added == 0 then
-      -- Another call has the same id: this one gets another.
-      return entries(log, ARGV, now)
-    end
-    call('PEXPIRE', log, ARGV[5])
-    if is_one then
-      return { id + 0, largest - units - 1, leaves, now }
-    end
-    -- Of an admission the tier with the fewest units left, of those the one with the longest wait.
-    for i = FIRST, final, 2 do
-      local period, live = numbers[i], lives[i]
-      local left = numbers[i + 1] - live - 1
-      if not tier or left <= remaining then
-        local until_left = period
-        if live == units then
-          until_left = leaves + period - longest
-        elseif live > 0 then
-          local rank = -live - 1 .. ''
-          until_left = call('ZRANGE', log, rank, rank, 'WITHSCORES')[2] + period - now
-        end
-        if not tier or left < remaining or until_left > wait then
-          tier, remaining, wait = (i - FIRST) / 2, left, until_left
+    if added > 0 then
+      call('PEXPIRE', log, ARGV[DETAIL])
+      if is_one then
+        return { id + 0, leaves, longest, largest - units - 1, now }
+      end
+      -- Of an admission the tier with the fewest units left, of those the one with the longest wait.
+      for i = TIERS, final, 2 do
+        local period, live = numbers[i], lives[i]
+        local left = numbers[i + 1] - live - 1
+        if not tier or left <= remaining then
+          local until_left = period
+          if live == units then
+            until_left = leaves + period - longest
+          elseif live > 0 then
+            local rank = -live - 1 .. ''
+            until_left = call('ZRANGE', log, rank, rank, 'WITHSCORES')[2] + period - now
+          end
+          if not tier or left < remaining or until_left > wait then
+            tier, remaining, wait = (i - TIERS) / 2, left, until_left
+          end
         end
       end
+      return { id + 0, wait, longest, remaining, now, tier }
     end
-    return { id + 0, remaining, wait, now, tier }
+    -- Another call has the same id: this one gets another.
   end
 end
 
-return entries(log, ARGV, now)

@@ -14,7 +14,6 @@
 --                     of buckets: the units that a lease gives back so many microseconds after its end
 
 local ARGV, lease, ends_in, without_room, come_back = ...
-local PEEK, TAKE = '0', '1'
 local key, old, length = KEYS[1], lease.old, lease.length
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -43,14 +42,14 @@ if lease.want == 0 then
   if state ~= stored then
     write(key, state, lasts)
   end
-  return { -ARGV[4] }
+  return { -ARGV[ID] }
 end
 
 local look = rule(ARGV, state, now, PEEK, 0)
 if look.err then
   return look
 end
-local units = share_of(lease, look[3], all)
+local units = share_of(lease, look[REMAINING], all)
 local reply, text, kept = rule(ARGV, state, now, TAKE, math.max(units, 1))
 if text then
   -- A state that is gone during a lease would have no room for its units.
@@ -67,4 +66,5 @@ if units > 0 then
   end
 end
 record(lease, now, units, now + allowed)
-return { -ARGV[4], allowed, units, unpack(reply, 2) }
+reply[VERDICT], reply[ENTRY], reply[ALLOWED], reply[UNITS] = -ARGV[ID], 0, allowed, units
+return reply

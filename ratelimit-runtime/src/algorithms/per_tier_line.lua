@@ -16,11 +16,6 @@
 --   passed turn    score below 0: -1 * its microsecond; it is in the base, and kept for two seconds. Later a
 --                  turn counts as passed if the birth is the same
 --
--- Advance          ARGV[2] is the units of the call, [4] the microsecond of its turn, and [5] the birth of the
---                  reply to it
--- Returns          for an advance the microsecond of the turn, the time until then, and 1 if the tiers have
---                  room only later, {} if it is gone
---
 -- Rule: while turns lie ahead, a call is decided as if it came at the last one. One that may wait is charged
 -- at its turn, the microsecond at which it is admitted there. Without a turn it is refused. Once a turn has
 -- come, the base has its units, whatever room there is: the tail had it. An advance moves the first turn that
@@ -32,8 +27,8 @@
 -- generation: then the units of the turn cannot be given back.
 
 local key, ARGV, stored, now, reply, text, lasts = ...
-local op, cost, count_rejected, is_line = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', type(stored) == 'table'
-local PEEK, TAKE, SETTLE, ADVANCE = '0', '1', '2', '3'
+local op, cost, count_rejected = ARGV[OP], tonumber(ARGV[COST]), ARGV[MODE] == COUNT_REJECTED
+local is_line, detail = type(stored) == 'table', ARGV[DETAIL]
 local KEPT, STEP, MOST_TAKES, MOST_UNITS, UNKNOWN = 2000000, 1000000, 5, 4294967295, '?'
 
 local base, tail, last, header = stored, nil, now, nil
@@ -41,7 +36,7 @@ local promised, number, passed, is_changed = 0, 0, {}, false
 
 -- Returns a reply of `rule`, with the number of the call in place of 1 and 0.
 local function named(its_reply)
-  its_reply[1] = its_reply[1] == 1 and ARGV[4] + 0 or -ARGV[4]
+  its_reply[VERDICT] = its_reply[VERDICT] == 1 and ARGV[ID] + 0 or -ARGV[ID]
   return its_reply
 end
 
@@ -183,15 +178,17 @@ local function search(state, from, latest)
       return
     end
     local reply, text, lasts = rule(ARGV, state, from, TAKE, cost, false)
-    if reply[1] == 1 then
+    if reply[VERDICT] == 1 then
       return from, reply, text, lasts
     end
-    state, from = text or state, from + reply[4]
+    state, from = text or state, from + reply[WAIT]
   end
 end
 
 if op == SETTLE then
-  local raised, at, turn, score = ARGV[3] - cost, tonumber(ARGV[5]), nil, nil
+  local at, to, birth, ends, settle_id, kept = string.match(detail, '(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)')
+  local raised, turn, score = to - cost, nil, nil
+  at = at + 0
   if tail and at > now then
     turn, score = find(at)
   end
@@ -207,28 +204,28 @@ if op == SETTLE then
     if reply then
       return reply
     end
-    is_due = is_of(ARGV[4]) or raised > 0 and now >= tonumber(ARGV[8])
+    is_due = is_of(birth) or raised > 0 and now >= tonumber(ends)
   end
   if not is_due then
-    return { -ARGV[4] }
+    return { -ARGV[ID] }
   end
   redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-  if redis.call('ZADD', KEYS[2], 'NX', now + ARGV[7], ARGV[6]) == 0 then
-    return { -ARGV[4] }
+  if redis.call('ZADD', KEYS[2], 'NX', now + kept, settle_id) == 0 then
+    return { -ARGV[ID] }
   end
   local latest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
   redis.call('PEXPIRE', KEYS[2], micros(math.floor((latest - now) / 1000) + 999))
   if raised == 0 then
-    return { -ARGV[4] }
+    return { -ARGV[ID] }
   end
   if not is_line then
     write(key, changed, lasts)
-    return { ARGV[4] + 0 }
+    return { ARGV[ID] + 0 }
   end
   if is_ahead then
     redis.call('ZREM', key, turn)
-    if ARGV[3] ~= '0' then
-      redis.call('ZADD', key, micros(score), (string.gsub(turn, '^%d+', ARGV[3])))
+    if to ~= '0' then
+      redis.call('ZADD', key, micros(score), (string.gsub(turn, '^%d+', to)))
     end
   else
     base = changed
@@ -239,26 +236,27 @@ if op == SETTLE then
     lasts = outdate()
   end
   write_line(lasts)
-  return { ARGV[4] + 0 }
+  return { ARGV[ID] + 0 }
 end
 
 if op == ADVANCE then
+  local promised_at, birth = string.match(detail, '(%d+) (%d+)')
   local turn, score
   if is_line then
-    turn, score = find(tonumber(ARGV[4]))
+    turn, score = find(tonumber(promised_at))
   end
   if not turn then
-    local is_passed = tonumber(ARGV[4]) <= now and is_of(ARGV[5])
-    return is_passed and { -ARGV[4], tonumber(ARGV[4]), 0 } or { -ARGV[4] }
+    local is_passed = promised_at - now <= 0 and is_of(birth)
+    return is_passed and { ARGV[ID] + 0, promised_at + 0, 0, 0 } or { -ARGV[ID] }
   end
-  local at, earliest, late = math.abs(score), nil, nil
+  local at, earliest, late = math.abs(score), nil, 0
   local is_first = tail and score > now and turns_after(now) == turns_after(score - 1)
   if is_first and not (starts_windows() and turns_after(now) > 1) then
     earliest = search(base, now, score)
-    late = not earliest and 1 or nil
+    late = earliest and 0 or 1
   end
   if not earliest or earliest == score then
-    return { -ARGV[4], at, math.max(at - now, 0), late }
+    return { ARGV[ID] + 0, at, math.max(at - now, 0), late }
   end
   redis.call('ZREM', key, turn)
   turn = string.match(turn, '^[%d:]+') .. '@' .. micros(score)
@@ -269,13 +267,13 @@ if op == ADVANCE then
     base = fold(base, { turn, earliest })
   end
   write_line(outdate())
-  return { -ARGV[4], earliest, earliest - now }
+  return { ARGV[ID] + 0, earliest, earliest - now, 0 }
 end
 
 if tail == UNKNOWN then
   is_changed, lasts = true, refold()
 end
-local can_wait = op == TAKE and ARGV[5] ~= '0'
+local can_wait = op == TAKE and detail ~= '0'
 local state, first = tail, nil
 if tail then
   local _, is_new
@@ -290,7 +288,7 @@ else
   if is_line then
     reply, text, lasts = rule(ARGV, base, now, op, cost, count_rejected)
   end
-  can_wait = can_wait and reply[1] == 0
+  can_wait = can_wait and reply[VERDICT] == 0
   if can_wait then
     local changed = text
     first = reply
@@ -303,8 +301,8 @@ end
 
 -- Without a state, the call can never be admitted.
 if can_wait and state then
-  local max_wait, max_line = string.match(ARGV[5], '(%d+) (%d+)')
-  local from = last + (first[1] == 0 and first[4] or 0)
+  local max_wait, max_line = string.match(detail, '(%d+) (%d+)')
+  local from = last + (first[VERDICT] == 0 and first[WAIT] or 0)
   if (tail and turns_after(now) or 0) - max_line < 0 then
     local turn, its_reply, its_state, its_lasts = search(state, from, now + max_wait)
     if turn then
@@ -313,8 +311,8 @@ if can_wait and state then
         redis.call('DEL', key)
       end
       tail, last, promised, number = its_state, turn, now, number + 1
-      write_line(its_lasts, string.format('%.0f:%.0f:%.0f', cost, number, its_reply[8]), turn)
-      its_reply[6], its_reply[7] = turn - now, turn
+      write_line(its_lasts, string.format('%.0f:%.0f:%.0f', cost, number, its_reply[BIRTH]), turn)
+      its_reply[MORE], its_reply[AT] = turn - now, turn
       return named(its_reply)
     end
   end
@@ -341,8 +339,8 @@ if count_rejected and cost > 0 then
   first = rule(ARGV, after, last, PEEK, cost, false)
 end
 local one = rule(ARGV, after, last, PEEK, 1, false)
-local ahead, until_one = last - now, one[1] == 0 and one[4] or 0
-local reset = ahead + rule(ARGV, after, last, PEEK, 0, false)[5]
+local ahead, until_one = last - now, one[VERDICT] == 0 and one[WAIT] or 0
+local reset = ahead + rule(ARGV, after, last, PEEK, 0, false)[RESET]
 if op == TAKE and (count_rejected or is_changed) then
   if count_rejected then
     _, text = rule(ARGV, base, now, TAKE, cost, true)
@@ -351,8 +349,8 @@ if op == TAKE and (count_rejected or is_changed) then
   write_line(lasts)
 end
 if cost == 0 then
-  return named({ 1, first[2], 0, ahead + until_one, reset, 0, last, first[8] })
+  return named({ 1, ahead + until_one, reset, 0, last, first[TIER], 0, first[BIRTH] })
 end
-local has_room = first[1] == 1
-local tier, wait = has_room and 0 or first[2], has_room and 0 or first[4]
-return named({ 0, tier, 0, ahead + wait, reset, ahead + until_one, 0, first[8] })
+local has_room = first[VERDICT] == 1
+local tier, wait = has_room and 0 or first[TIER], has_room and 0 or first[WAIT]
+return named({ 0, ahead + wait, reset, 0, 0, tier, ahead + until_one, first[BIRTH] })

@@ -18,7 +18,7 @@ end
 local function without_room(ARGV, stored, tokens, length, now)
   local numbers, mine = numbers_of(stored), {}
   local buckets = counts_of(numbers, NUMBERS, decode)
-  for i = 7, 7 + ARGUMENTS * (ARGV[6] - 1), ARGUMENTS do
+  for i = TIERS, TIERS + ARGUMENTS * (ARGV[DECIDING] - 1), ARGUMENTS do
     mine[#mine + 1] = new_count(ARGV, i)
   end
   buckets = stored and buckets or mine

@@ -5,7 +5,10 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult, Value};
 
 use super::{
-    script::ScriptCall,
+    script::{
+        ScriptCall,
+        names::{Number, Numbers},
+    },
     servers::cluster::slot::ranges,
     transport::{Failure, ReplyReader, message},
 };
@@ -72,19 +75,18 @@ fn decision_has_the_numbers_of_the_reply(policy: &Policy, reply: &Value) {
     let key = Key::compose("", KeyRef::new(policy, &b"/alice"[..]));
     let request = Request { id: Some(7), ..Request::new(policy, Op::Take, 1) };
     let Ok(outcome) = ScriptCall::decision(&key, request, None).decode(reply) else { return };
-    let numbers = reply.as_sequence().expect("only a list is a decision");
-    // A short reply of a log has some of them alone, in another order.
-    let Some(numbers) = numbers.get(..6) else { return };
+    let numbers = Numbers::read(reply).expect("only a list of numbers is a decision");
     let more = if outcome.admitted { outcome.turn } else { outcome.more };
-    let expected = [
-        i64::from(outcome.tier),
-        i64::from(outcome.remaining),
-        i64::try_from(outcome.wait.get()).expect("a number of the reply"),
-        i64::try_from(outcome.reset.get()).expect("a number of the reply"),
-        i64::try_from(more.get()).expect("a number of the reply"),
-    ];
-    assert_eq!(numbers[1..6], expected.map(Value::Int));
-    assert_eq!(outcome.admitted, numbers[0] == Value::Int(1));
+    for (name, number) in [
+        (Number::Verdict, outcome.admitted.into()),
+        (Number::Wait, outcome.wait.get()),
+        (Number::Reset, outcome.reset.get()),
+        (Number::Remaining, outcome.remaining.into()),
+        (Number::Tier, outcome.tier.into()),
+        (Number::More, more.get()),
+    ] {
+        assert_eq!(numbers.number(name, Some(number)), Some(number), "{name:?}");
+    }
     if outcome.admitted {
         let decision = Decision::new(policy, outcome);
         assert!(policy.tiers().iter().any(|it| it.period() == decision.period()));

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod lease;
+pub(super) mod names;
 mod permits;
 mod settle;
 mod sources;
@@ -12,11 +13,15 @@ pub(super) mod turn;
 
 use ratelimit_core::rules::MAX_ENTRIES;
 use redis::{Cmd, Value};
-use smallvec::SmallVec;
 
 #[cfg(test)]
 pub(super) use self::lease::LeaseMark;
-use self::{lease::entry_id, permits::ScriptGate, text::Text};
+use self::{
+    lease::entry_id,
+    names::{Arguments, Mode, Number, Numbers, ScriptOp},
+    permits::ScriptGate,
+    text::Text,
+};
 pub(super) use self::{
     lease::{EndedLease, Grant, LeaseCall, LeaseRequest},
     permits::{MAX_RENEWED, decode_lost, release, renew, reset},
@@ -72,27 +77,27 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["0f744d472587e1f1c20f62e3fbb3b41e7915c0f8", "c6a8f3ccc92357ddf9a1588d2085f9af25857ac5"],
+        ["6f7bae7adf746bb9fff89f05e4705a3d914f14d5", "babcd4921632426f465beee9e70a981a08a48608"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["1114445b2c73b41bf478b81746605d53ef10b1ec", "af1b9cb3692bf733f78cc54080aec1acdfc8e604"],
+        ["8994f8652142bcfe08783aa225574fecd751e6ae", "1a81bbfdffeb1ebe89c67db43349a86fb3a70595"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["249d24ad9985ac118783f95dbd777f32737d5d54", "d25c903a93125c359b9b6392c1419c5233c9ebfb"],
+        ["12a04affab60eaefdb1195349528c7e41fb99989", "bfddad390ae74d0c770fd53b8168bf779233d32d"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["3d8478550612d0d29ea38891e3c25ebc986f0a2f", "36d1755ecdc9a01b82437157a47ef1209e41d524"],
+        ["0fb4eb67013101bd0367afdd7ec39f9d0c6d0a0e", "0de7ddbcf6a7dfc15bc5271bccd4ffd6e1de28c2"],
         push_bucket,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["0f98eee90b868fa49f38b29b5eb32620514d441c", "f1956770576069a95618951138a8fd945a5f69c4"],
+        ["6ee441beba6ecf14906be60d37826bed448d0bdd", "cccf39e19cac591839d2cde54317855d995cfe56"],
         push_calendar_window,
     ),
 ];
@@ -122,33 +127,8 @@ const MILLISECOND: u64 = 1_000;
 /// The most by which the ways of two questions to the server differ, in microseconds.
 const DELAY: u64 = 1_000_000;
 
-/// The operation that a script executes: its first argument.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ScriptOp {
-    Peek = 0,
-    Take = 1,
-    Settle = 2,
-    Advance = 3,
-    Pause = 4,
-    Turns = 5,
-}
-
-/// The treatment of refused and of repeated calls: a script's third argument.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Plain = 0,
-    /// Refused calls are recorded too.
-    CountRejected = 1,
-    /// A log may have charged the call before, under the same id. It is not charged again.
-    MayBeCharged = 2,
-    /// A log may have charged the call before, under the same request id.
-    Named = 4,
-    /// The settled call has joined an entry of a log.
-    Joined = 5,
-}
-
 /// The time of a refusal that no gate has made: those have 0.
-const NO_GATE: i64 = 1;
+const NO_GATE: u64 = 1;
 
 /// One attempt at sending a call.
 #[derive(Clone, Copy, Default)]
@@ -218,7 +198,7 @@ impl<'a> ScriptCall<'a> {
         let Self { script, key, request, gate, op, mode, echo, .. } = *self;
         let Request { policy, written, cost, .. } = request;
         let may_be_charged = attempt.may_have_run && self.is_idempotent() && op == ScriptOp::Take;
-        let mode = if may_be_charged && mode != Mode::Named { Mode::MayBeCharged } else { mode };
+        let mode = if may_be_charged && mode != Mode::Named { Mode::Repeated } else { mode };
         let text = match gate {
             None => &script.text,
             Some(_) if policy.tiers().is_empty() => &permits::WITHOUT_WINDOW,
@@ -238,20 +218,16 @@ impl<'a> ScriptCall<'a> {
             Some(gate) => gate.push(&mut command, key, policy, cost > 0),
         };
         let header = self.header().filter(|_| mode == Mode::Plain);
-        command.arg(op as u8).arg(cost);
-        match header {
-            Some((score, _)) => command.arg(score),
-            None => command.arg(mode as u8),
+        let waits = [request.max_wait.get(), request.max_line.into()];
+        let (mode, detail) = match &header {
+            Some((score, lasts)) => (*score, std::slice::from_ref(lasts)),
+            None if op == ScriptOp::Take && request.max_wait > Micros::ZERO => {
+                (mode as i64, &waits[..])
+            }
+            None => (mode as i64, &[0][..]),
         };
-        command.arg(echo);
-        if let Some((_, lasts)) = header {
-            command.arg(lasts);
-        } else if op == ScriptOp::Take && request.max_wait > Micros::ZERO {
-            command.arg(format!("{} {}", request.max_wait.get(), request.max_line));
-        } else {
-            command.arg(0);
-        }
-        command.arg(count);
+        let cost = cost.into();
+        Arguments { op, cost, mode, id: echo, detail, deciding: count }.push(&mut command);
         for policy in [policy].into_iter().chain(kept) {
             script.push_tiers(&mut command, policy);
         }
@@ -275,22 +251,30 @@ impl<'a> ScriptCall<'a> {
 
     /// Reads the script's reply.
     pub(super) fn decode(&self, reply: &Value) -> Result<Outcome, UnavailableReason> {
-        let of_permit = reply.as_sequence().and_then(|reply| self.decode_permit(reply));
-        of_permit.or_else(|| self.outcome(reply)).ok_or(UnavailableReason::StoreError)
+        self.outcome(reply).ok_or(UnavailableReason::StoreError)
     }
 
-    /// Reads the reply of an algorithm.
     fn outcome(&self, reply: &Value) -> Option<Outcome> {
-        let micros = |number: i64| number.try_into().ok().map(Micros::new);
-        let int = |value: &Value| if let Value::Int(int) = value { Some(*int) } else { None };
-        // On the stack: a reply has at most nine numbers.
-        let reply: SmallVec<[i64; 9]> =
-            reply.as_sequence()?.iter().map(int).collect::<Option<_>>()?;
-        let ([admitted, tier, remaining, wait, reset, more, at], birth) = self.numbers(&reply)?;
-        let tier = u8::try_from(tier).ok()?;
-        self.request.policy.tiers().get(usize::from(tier))?;
-        let (admitted, longest) = (admitted == 1, self.longest_wait());
-        let [wait, reset, more] = [micros(wait)?, micros(reset)?, micros(more)?];
+        let (reply, policy) = (Numbers::read(reply)?, self.request.policy);
+        let admitted = reply.get(Number::Verdict).filter(|it| matches!(it, 0 | 1))? == 1;
+        // An admission lacks none of these.
+        let of_refusal = |number| (!admitted).then_some(number);
+        let wait = reply.number(Number::Wait, None)?;
+        let Some(reset) = reply.get(Number::Reset) else {
+            // No permit is free.
+            let more = Micros::new(of_refusal(wait).filter(|_| self.gate.is_some())?);
+            return Some(Outcome { more, ..Outcome::busy() });
+        };
+        let remaining = reply.number(Number::Remaining, of_refusal(0))?.try_into().ok()?;
+        if policy.tiers().is_empty() {
+            return Some(Outcome::admitted(remaining, Micros::ZERO, Micros::ZERO, Mark::NONE));
+        }
+        let at = reply.number(Number::At, of_refusal(NO_GATE))?;
+        let tier = u8::try_from(reply.number(Number::Tier, Some(0))?).ok()?;
+        policy.tiers().get(usize::from(tier))?;
+        let more = reply.number(Number::More, of_refusal(wait).or(Some(0)))?;
+        let [wait, reset, more] = [wait, reset.try_into().ok()?, more].map(Micros::new);
+        let longest = self.longest_wait();
         let longest_more = if admitted { self.longest_turn() } else { longest };
         if wait > longest || reset > longest || more > longest_more {
             return None;
@@ -298,44 +282,21 @@ impl<'a> ScriptCall<'a> {
         // The reply has the turn of an admitted call in the place of `more`.
         let (more, turn) = if admitted { (Micros::ZERO, more) } else { (more, Micros::ZERO) };
         // A log's charges are marked by their id, those of other states by its birth.
-        let charged = match *birth {
-            // A short reply. The entry is known by its id alone.
-            [] => Charged::Entry(EntryMark::new(self.echo, 0, false)),
-            [birth] => Charged::Generation(birth.try_into().ok()?),
-            // The id is negative if the call has joined the entry of others.
-            [birth, id] => {
-                Charged::Entry(EntryMark::new(id.unsigned_abs(), birth.try_into().ok()?, id < 0))
-            }
-            _ => return None,
-        };
+        let is_log = policy.state().names_charges();
+        let birth = reply.number(Number::Birth, (is_log || !admitted).then_some(0))?;
+        let id = reply.get(Number::Entry).unwrap_or(self.echo.cast_signed());
+        // The id is negative if the call has joined the entry of others.
+        let entry = EntryMark::new(id.unsigned_abs(), birth, id < 0);
+        let charged = if is_log { Charged::Entry(entry) } else { Charged::Generation(birth) };
         // A new charge counts for the longest period from its turn on, and an earlier one does not.
-        let policy = self.request.policy;
         let is_repeated = self.request.id.is_some() && reset != policy.longest_period();
         let kind = match admitted {
             true if is_repeated => OutcomeKind::Repeated,
             false if at == 0 => OutcomeKind::Gated,
             _ => OutcomeKind::Plain,
         };
-        let mark = Mark { at: Timestamp::new(at.try_into().ok()?), charged };
-        let remaining = remaining.try_into().ok()?;
+        let mark = Mark { at: Timestamp::new(at), charged };
         let refused = Outcome::refused(wait, reset);
         Some(Outcome { admitted, tier, remaining, more, turn, mark, kind, ..refused })
-    }
-
-    /// Returns the seven numbers of a reply. A short one, of a log, lacks those that follow from the others.
-    fn numbers<'r>(&self, reply: &'r [i64]) -> Option<([i64; 7], &'r [i64])> {
-        if let Some((numbers, birth)) = reply.split_first_chunk() {
-            return Some((*numbers, birth));
-        }
-        let policy = self.request.policy;
-        let longest = policy.longest_period().get().cast_signed();
-        let numbers = match *reply {
-            [1, remaining, wait, at] => [1, 0, remaining, wait, longest, 0, at],
-            [1, remaining, wait, at, tier] => [1, tier, remaining, wait, longest, 0, at],
-            [0, wait, reset] => [0, 0, 0, wait, reset, wait, NO_GATE],
-            [0, wait, reset, tier] => [0, tier, 0, wait, reset, wait, NO_GATE],
-            _ => return None,
-        };
-        (policy.state() == StateKind::SlidingWindow).then_some((numbers, &[][..]))
     }
 }

@@ -101,7 +101,7 @@ impl Script {
             let at = if times > has_window { "{KEYS[4], KEYS[5]}" } else { "{KEYS[3], KEYS[4]}" };
             with_clock(text, at, times)
                 .replace(&shipped, &expiry::recorded(&shipped, at))
-                .replace("call('PEXPIRE', log, ARGV[5])", &expiry::recorded_straight(at))
+                .replace("call('PEXPIRE', log, ARGV[DETAIL])", &expiry::recorded_straight(at))
                 .replace("math.floor(forgiven / 1000) + 999", "1000000000000")
         };
         let mut connection = server.connection();
@@ -166,7 +166,7 @@ impl Script {
                 reply[0] = i64::from(reply[0] > 0);
                 match reply[..] {
                     [0, _] => return (Answer::BUSY, Mark::default()),
-                    [1, free] if of.deciding == 0 => {
+                    [1, 0, 0, free] if of.deciding == 0 => {
                         let remaining = u32::try_from(free).unwrap();
                         let answer =
                             Answer { admitted: true, is_busy: false, remaining, ..Answer::BUSY };
@@ -176,25 +176,21 @@ impl Script {
                 }
                 let reply =
                     reply.into_iter().map(|number| u64::try_from(number).unwrap()).collect();
-                let reply = of.full(reply);
-                let ([admitted, tier, remaining, wait, reset, more, at], mark) =
-                    reply.split_first_chunk().expect("seven numbers");
+                let is_log = of.algorithm == Algorithm::SlidingWindow;
+                let [admitted, wait, reset, remaining, at, tier, more, birth, id] =
+                    completed(reply, id);
                 let answer = Answer {
-                    admitted: *admitted == 1,
+                    admitted: admitted == 1,
                     is_busy: false,
-                    tier: usize::try_from(*tier).unwrap(),
-                    remaining: u32::try_from(*remaining).unwrap(),
-                    wait: *wait,
-                    reset: *reset,
-                    more: *more,
+                    tier: usize::try_from(tier).unwrap(),
+                    remaining: u32::try_from(remaining).unwrap(),
+                    wait,
+                    reset,
+                    more,
                 };
                 let lasts = tiers[operation.policy].lasts(answer, operation.cost);
-                let (of, birth) = match *mark {
-                    [birth, id] => (id, birth),
-                    [birth] => (birth, 0),
-                    _ => (id, 0),
-                };
-                (answer, Mark { of, birth, at: *at, ends: at + lasts, tier: answer.tier })
+                let (of, birth) = if is_log { (id, birth) } else { (birth, 0) };
+                (answer, Mark { of, birth, at, ends: at + lasts, tier: answer.tier })
             };
         replies.into_iter().zip(ids).zip(calls).map(answer).collect()
     }
@@ -236,13 +232,14 @@ impl Script {
         call.arg(&self.sha1).arg(4).arg(key).arg(format!("{key}:s"));
         call.arg(now / 1_000_000).arg(now % 1_000_000).arg(SETTLE).arg(cost);
         if self.is_log() {
-            let [period, _] = tiers.of_tier(tier) else { panic!("a period and a threshold") };
-            call.arg(if id.is_some() { NAMED } else { 0 }).arg(of).arg(at).arg(to);
-            call.arg(birth).arg(ends).arg(period).arg(id.map(|id| id * 10));
+            let name = id.map_or(0, |id| id * 10);
+            call.arg(if id.is_some() { NAMED } else { 0 }).arg(of);
+            call.arg(format!("{at} {to} {birth} {ends} {name} 0"));
         } else {
-            call.arg(to).arg(of).arg(at).arg(self.calls).arg(60_000_000).arg(ends);
-            call.arg(tiers.of_tier(tier));
+            call.arg(0).arg(of);
+            call.arg(format!("{at} {to} {of} {ends} {} 60000000", self.calls));
         }
+        call.arg(1).arg(tiers.of_tier(tier));
         for _ in 0..2 {
             call.exec(&mut self.connection).expect("a settle");
         }
@@ -272,9 +269,9 @@ impl Script {
         call.arg(if id.is_some() { NAMED } else { 0 });
         if self.is_log() {
             let name = id.map_or(0, |id| id * 10);
-            call.arg(mark.of).arg(format!("{name} {} {}", mark.at, mark.birth));
+            call.arg(mark.of).arg(format!("{} {} {name}", mark.at, mark.birth));
         } else {
-            call.arg(mark.at).arg(mark.of);
+            call.arg(mark.at).arg(format!("{} {} 0", mark.at, mark.of));
         }
         call.arg(tiers.deciding).arg(&tiers.arguments);
         let reply: Vec<i64> = call.query(&mut self.connection).expect("a turn");
@@ -283,6 +280,13 @@ impl Script {
         assert_eq!(name.unsigned_abs(), named, "{reply:?}");
         turn.iter().take(2).map(|number| u64::try_from(*number).unwrap()).collect()
     }
+}
+
+/// Adds the numbers that a reply lacks at its end. The call's own is that of its entry.
+fn completed(mut reply: Vec<u64>, id: u64) -> [u64; 9] {
+    let more = if reply[0] == 1 { 0 } else { reply[1] };
+    reply.extend(&[0, 0, 0, 0, 0, 0, more, 0, id][reply.len()..]);
+    reply.try_into().expect("nine numbers")
 }
 
 /// Returns the key of the permits beside a key.
@@ -368,18 +372,6 @@ impl Tiers {
         let largest = tiers().map(|tier| tier[1]).max()?;
         let score = -i64::try_from(keep * 131_072 + largest).unwrap();
         (largest <= 100_000).then_some((score, keep + 999))
-    }
-
-    /// Completes the short reply of a call that went straight.
-    fn full(&self, reply: Vec<u64>) -> Vec<u64> {
-        let longest = || *self.arguments.iter().step_by(2).max().unwrap();
-        match reply[..] {
-            [1, remaining, wait, at] => vec![1, 0, remaining, wait, longest(), 0, at],
-            [1, remaining, wait, at, tier] => vec![1, tier, remaining, wait, longest(), 0, at],
-            [0, wait, reset] => vec![0, 0, 0, wait, reset, wait, 0],
-            [0, wait, reset, tier] => vec![0, tier, 0, wait, reset, wait, 0],
-            _ => reply,
-        }
     }
 
     /// Returns the same as an override of a declared policy.

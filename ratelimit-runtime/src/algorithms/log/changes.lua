@@ -1,22 +1,21 @@
 -- What changes a log beside the decision of a call, by the functions of `state.lua`. An operation takes
--- the state that `open` has returned and the script's ARGV, and returns the reply without the number of its call.
+-- the state that `open` has returned, and arguments.
 
-local call, NAMED, JOINED = redis.call, '4', '5'
+local call = redis.call
 
 -- Settles a call: replaces its units. Returns true if that changes something.
-local function settle(state, ARGV)
+local function settle(state, cost, mode, entry, detail, period)
   local log, birth, now, count, cut, others = state.log, state.birth, state.now, state.count, state.cut, state.others
-  local mode, cost, last_turn = ARGV[3], tonumber(ARGV[2]), state.last_turn
-  local keep = birth and state.keep or tonumber(ARGV[9])
-  state.keep = keep
-  local from, id, at, to = cost, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+  local at, to, its_birth, ends, request_id = string.match(detail, '(%d+) (%d+) (%d+) (%d+) (%d+)')
+  local from, id, keep, last_turn = cost, tonumber(entry), birth and state.keep or tonumber(period), state.last_turn
+  state.keep, to = keep, tonumber(to)
   local before, last = entries_of(id, from)
-  local is_own, is_single = birth == tonumber(ARGV[7]), ARGV[7] == '0'
+  local is_own, is_single = birth == tonumber(its_birth), its_birth == '0'
   local is_named = (is_own or is_single) and birth and mode ~= JOINED
   local stamp = is_named and tonumber(call('ZSCORE', log, last) or nil)
   -- A charge under the header "@" is known by its id alone.
   is_own = is_own or is_single and stamp
-  if from == to or not is_own and (to < from or now < tonumber(ARGV[8])) then
+  if from == to or not is_own and (to < from or now < tonumber(ends)) then
     return false
   end
   if not stamp and (to < from or is_own and mode ~= JOINED and at + keep > now) then
@@ -25,7 +24,6 @@ local function settle(state, ARGV)
   end
   if not birth then
     -- The log has expired. A new one starts with what exceeds the charge.
-    local period = ARGV[9]
     birth, count[period], cut[period], others = now, 0, now - period, { period }
   end
   local arguments, more = {}, to - from
@@ -45,8 +43,8 @@ local function settle(state, ARGV)
     if to > 0 then
       push(arguments, stamp, entries_of(id + 2, math.min(from, to)))
     else
-      if mode == NAMED and tonumber(call('ZSCORE', log, 'r' .. ARGV[10]) or nil) == -1024 * stamp then
-        call('ZREM', log, 'r' .. ARGV[10], named_entry(ARGV[10], id))
+      if mode == NAMED and tonumber(call('ZSCORE', log, 'r' .. request_id) or nil) == -1024 * stamp then
+        call('ZREM', log, 'r' .. request_id, named_entry(request_id, id))
       end
       if stamp == last_turn and stamp > now then
         push_end(state, arguments)
@@ -68,16 +66,18 @@ local function settle(state, ARGV)
   return true
 end
 
--- Moves the first turn that lies ahead to the microsecond at which it has room.
-local function advance(state, ARGV)
-  local mode, cost = ARGV[3], tonumber(ARGV[2])
-  local entries, last = entries_of(tonumber(ARGV[4]), cost)
-  local request_id, at, promised_by = string.match(ARGV[5], '(%d+) (%d+) (%d+)')
+-- Moves the first turn that lies ahead to the microsecond at which it has room. Returns that, the time until then,
+-- and 1 if the tiers have room only later, otherwise 0; nothing if the turn is gone.
+local function advance(state, cost, mode, id, detail)
+  local entries, last = entries_of(tonumber(id), cost)
+  local at, promised_by, request_id = string.match(detail, '(%d+) (%d+) (%d+)')
   local stamp = state.birth and tonumber(call('ZSCORE', state.log, last) or nil)
   if not stamp then
     -- The entry of a turn that came long ago has left the log.
-    local has_come = state.birth == tonumber(promised_by) and at - state.now <= 0
-    return has_come and { tonumber(at), 0 } or {}
+    if state.birth == tonumber(promised_by) and at - state.now <= 0 then
+      return at + 0, 0, 0
+    end
+    return
   end
   -- Under the header "@" nobody waits: a unit of the future is from before the clock has stepped back.
   local is_first = stamp > state.now and not state.capacity
@@ -88,7 +88,7 @@ local function advance(state, ARGV)
     end)
   end
   if not is_first then
-    return { stamp, math.max(stamp - state.now, 0) }
+    return stamp, math.max(stamp - state.now, 0), 0
   end
   count_tiers(state)
   -- Turns that lie ahead are charged after this one.
@@ -111,14 +111,14 @@ local function advance(state, ARGV)
     end
   end
   if earliest >= stamp then
-    return { stamp, stamp - state.now, earliest > stamp and 1 or nil }
+    return stamp, stamp - state.now, earliest > stamp and 1 or 0
   end
   local arguments = {}
   push(arguments, earliest, entries)
   call('ZADD', state.log, unpack(arguments))
   arguments = { -state.birth, 'g' }
   if mode == NAMED then
-    push(arguments, -1024 * earliest, { 'r' .. request_id, named_entry(request_id, ARGV[4]) })
+    push(arguments, -1024 * earliest, { 'r' .. request_id, named_entry(request_id, id) })
   end
   if stamp == state.last_turn then
     push_end(state, arguments)
@@ -136,18 +136,18 @@ local function advance(state, ARGV)
   write(state, arguments)
   -- The policy may be another than that of the calls so far.
   expire(state, stamp)
-  return { earliest, earliest - state.arrival }
+  return earliest, earliest - state.arrival, 0
 end
 
 -- A pause is an empty turn. The turns that lie ahead come as much later as the first of them has to, so that
--- no window of them gets more units.
-local function pause(state, ARGV)
-  local cost, ends, arguments = tonumber(ARGV[2]), state.arrival + ARGV[5], {}
-  if cost > 0 and cost <= state.arrival then
-    return {}
+-- no window of them gets more units. Returns its end, or nothing if its microsecond has come.
+local function pause(state, at, length)
+  local ends, arguments = state.arrival + length, {}
+  if at > 0 and at <= state.arrival then
+    return
   end
   if ends <= state.pause then
-    return { state.pause }
+    return state.pause
   end
   count_for_tiers(state, arguments)
   local later, moved = 0, {}
@@ -194,14 +194,13 @@ local function pause(state, ARGV)
   push(arguments, -state.arrival, { '<' })
   write(state, arguments)
   expire(state, state.last_turn)
-  return { ends }
+  return ends
 end
 
--- Returns the microseconds of entries, 0 for those that are gone.
-local function turns_of(log, ARGV)
-  local turns = {}
-  for i = 5, #ARGV, 2 do
-    local _, last = entries_of(tonumber(ARGV[i]), tonumber(ARGV[i + 1]))
+-- Appends the microseconds of entries, 0 for those that are gone.
+local function read_turns(turns, log, charges)
+  for id, units in string.gmatch(charges, '(%d+) (%d+)') do
+    local _, last = entries_of(tonumber(id), tonumber(units))
     turns[#turns + 1] = tonumber(call('ZSCORE', log, last) or 0)
   end
   return turns

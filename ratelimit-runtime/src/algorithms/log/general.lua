@@ -10,26 +10,24 @@
 -- It needs the functions of `state.lua` and `changes.lua`.
 
 local log, ARGV, now, returned, grant = ...
-local PEEK, TAKE, SETTLE, ADVANCE, PAUSE, TURNS = '0', '1', '2', '3', '4', '5'
-local PLAIN, COUNT_REJECTED, REPEATED, NAMED = '0', '1', '2', '4'
 local MOST_UNITS, MOST_ENTRIES, CROWDED, PARTS, MOST_ROUNDS = 99999999, 100000, 90000, 4096, 8
 local call, NOBODY, HEADER = redis.call, 90000000000, '-9007199254740992'
-local op, mode, cost, is_leased = ARGV[1], ARGV[3], tonumber(ARGV[2]), grant ~= nil
+local op, mode, cost, detail = ARGV[OP], ARGV[MODE], tonumber(ARGV[COST]), ARGV[DETAIL]
+local is_leased = grant ~= nil
 
--- Returns a reply without a verdict, after the number of its call.
-local function named(reply)
-  table.insert(reply, 1, -ARGV[4])
-  return reply
+-- Returns the reply to another operation than a decision, which has an effect if there is a number.
+local function done(number, ...)
+  return { number and ARGV[ID] + 0 or -ARGV[ID], number, ... }
 end
 
 if op == TURNS then
-  return named(turns_of(log, ARGV))
+  return read_turns({ ARGV[ID] + 0 }, log, detail)
 end
 local state = open(log, ARGV, now)
 if op == SETTLE then
-  return { settle(state, ARGV) and ARGV[4] + 0 or -ARGV[4] }
+  return { settle(state, cost, mode, ARGV[ID], detail, ARGV[TIERS]) and ARGV[ID] + 0 or -ARGV[ID] }
 elseif op == ADVANCE then
-  return named(advance(state, ARGV))
+  return done(advance(state, cost, mode, ARGV[ID], detail))
 end
 
 if state.last_turn > now and state.promised - now <= state.shortest then
@@ -48,7 +46,7 @@ if grant then
   end
   cost, ends = grant(free)
   if not cost then
-    return { -ARGV[4] }
+    return { -ARGV[ID] }
   end
   op, cost = cost > 0 and TAKE or PEEK, math.max(cost, 1)
   state.lease_end = math.max(state.lease_end, ends)
@@ -63,13 +61,13 @@ if not admitted then
   end
 end
 if op == PAUSE then
-  return named(pause(state, ARGV))
+  return done(pause(state, cost, detail))
 end
 
 -- A repeated call is admitted, and not charged again.
-local id, at, repeated, name = ARGV[4] + (is_leased and 3 or 0), nil, false, nil
+local id, at, repeated, name = ARGV[ID] + (is_leased and 3 or 0), nil, false, nil
 if mode == NAMED then
-  name = 'r' .. ARGV[4]
+  name = 'r' .. ARGV[ID]
   local score = state.card > 0 and call('ZSCORE', log, name)
   repeated = score and score / -1024 + state.longest > state.arrival
   at = repeated and score / -1024
@@ -104,18 +102,18 @@ local function find_turn(max_wait, max_line)
   end
   return state.now <= latest
 end
-local can_wait, turn = op == TAKE and #mode == 1 and ARGV[5] ~= '0', 0
+local can_wait, turn = op == TAKE and #mode == 1 and detail ~= '0', 0
 if repeated then
   if line_end > state.arrival and at > state.arrival then
     turn = at - state.arrival
-    has_turn = can_wait and turn - string.match(ARGV[5], '%d+') <= 0
+    has_turn = can_wait and turn - string.match(detail, '%d+') <= 0
     if has_turn then
       decide_at(at)
     end
   end
   admitted = has_turn or turn == 0
 elseif can_wait and not (admitted and has_turn) then
-  if find_turn(string.match(ARGV[5], '(%d+) (%d+)')) then
+  if find_turn(string.match(detail, '(%d+) (%d+)')) then
     admitted, has_turn, turn = true, true, state.now - state.arrival
   else
     admitted = false
@@ -128,7 +126,7 @@ at = at or state.now
 if mode == NAMED then
   local moved
   for _, it in ipairs(repeated and call('ZRANGEBYSCORE', log, -1024 * at, -1024 * at) or {}) do
-    moved = moved or string.match(it, '^i' .. ARGV[4] .. ' (%d+)$')
+    moved = moved or string.match(it, '^i' .. ARGV[ID] .. ' (%d+)$')
   end
   id = moved and moved + 0 or id_of(id, at)
 end
@@ -198,7 +196,7 @@ elseif op == TAKE and own > 0 then
     push(arguments, -state.birth, { 'g' })
   end
   if name then
-    push(arguments, -1024 * state.now, { name, id ~= its_own and named_entry(ARGV[4], id) or nil })
+    push(arguments, -1024 * state.now, { name, id ~= its_own and named_entry(ARGV[ID], id) or nil })
   end
   if turn > 0 then
     state.last_turn = state.now
@@ -280,6 +278,6 @@ if not has_turn then
   at = (admitted or is_leased) and at or 0
 end
 
-local verdict, entry = admitted and ARGV[4] + 0 or -ARGV[4], is_joined and -id or id
+local verdict, entry = admitted and ARGV[ID] + 0 or -ARGV[ID], is_joined and -id or id
 local birth = not state.capacity and state.birth or 0
-return { verdict, tier - 1, remaining, wait, reset, more, at, birth, entry }
+return { verdict, wait, reset, remaining, at, tier - 1, more, birth, entry }

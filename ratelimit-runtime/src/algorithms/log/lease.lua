@@ -21,14 +21,15 @@ end)
 if lease.want == 0 then
   return reply
 end
-units = reply[1] > 0 and units or 0
+units = reply[VERDICT] > 0 and units or 0
 local allowed = 0
 if units > 0 then
-  local entry = string.format('%.0f%08d', reply[9], units)
+  local entry = member(reply[ENTRY], units)
   allowed = lease.length
-  redis.call('ZADD', log, 'XX', reply[7] + lease.length, entry)
-  redis.call('ZADD', log, 'LT', -reply[7] - lease.length, 'l')
-  reply[5] = reply[5] + lease.length
+  redis.call('ZADD', log, 'XX', reply[AT] + lease.length, entry)
+  redis.call('ZADD', log, 'LT', -reply[AT] - lease.length, 'l')
+  reply[RESET] = reply[RESET] + lease.length
 end
-record(lease, reply[7], units, reply[7] + allowed)
-return { -ARGV[4], allowed, units, unpack(reply, 2) }
+record(lease, reply[AT], units, reply[AT] + allowed)
+reply[ALLOWED], reply[UNITS] = allowed, units
+return reply

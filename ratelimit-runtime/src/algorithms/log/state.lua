@@ -1,7 +1,7 @@
 -- The state of a log, and its functions. `open(log, ARGV, now)` returns the state, which most others take as their
--- first argument. They need `member`, `units_of` and `lasting` of `entries_straight.lua`.
+-- first argument. They need `member`, `units_of` and `lasting` of `entry.lua`.
 
-local call, SETTLE = redis.call, '2'
+local call = redis.call
 local MOST_UNITS, CROWDED, NAMES, HEADER, MAX_OTHERS = 99999999, 90000, 22499999900, '-9007199254740992', 8
 
 -- The header "@" is a multiple of this and the units that the log keeps, at most so many.
@@ -72,10 +72,10 @@ end
 --                           the result
 -- virtual                   the units that a peek would take
 local function open(log, ARGV, now)
-  local op, count, cut, tiers, others, is_own = ARGV[1], {}, {}, {}, {}, {}
+  local op, count, cut, tiers, others, is_own = ARGV[OP], {}, {}, {}, {}, {}
   local state = {
     log = log, arrival = now, now = now, card = 0, count = count, cut = cut, tiers = tiers,
-    deciding = tonumber(ARGV[6]), others = others, dropped = {}, last_turn = 0, promised = 0, pause = 0,
+    deciding = tonumber(ARGV[DECIDING]), others = others, dropped = {}, last_turn = 0, promised = 0, pause = 0,
     lease_end = 0, keep = 0, longest = 0, shortest = math.huge, is_new = false, has_moved = false, virtual = 0,
   }
   local header = call('ZRANGEBYSCORE', log, HEADER, '(0', 'WITHSCORES')
@@ -99,7 +99,7 @@ local function open(log, ARGV, now)
     state.birth, state.capacity = now, 0
   end
 
-  for i = 7, op == SETTLE and 0 or #ARGV, 2 do
+  for i = TIERS, op == SETTLE and 0 or #ARGV, 2 do
     local period, length = ARGV[i], tonumber(ARGV[i])
     if not is_own[period] then
       is_own[period], state.keep = true, math.max(state.keep, length)

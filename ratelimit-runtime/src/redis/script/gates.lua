@@ -1,6 +1,6 @@
 -- The gates of a call, which it passes before an algorithm decides. First comes that of blocks, for which a caller
 -- is shut out, and then that of permits: a caller's calls in flight, on one sorted set beside the state of the
--- algorithm. `reply_to(decide)` returns the reply, where `decide(ARGV)` is the algorithm.
+-- algorithm, which is `decide(ARGV)`.
 --
 -- KEYS[1]        the state of the algorithm
 -- KEYS[2]        the permits: their ids, each with the microsecond from which it is free; and the claims of
@@ -17,21 +17,18 @@
 -- ARGV[4]        1 if the call needs a permit, 0 for a look at what is left; "1 <process> <held>" if the call
 --                may wait, with the permits that its process has; "each" for a look at each tier by itself
 -- ARGV[5]        the lengths of blocks in microseconds with a space between them, "" without any
--- ARGV[6], ..    arguments of the algorithm, the first of which is the op: 0 peeks, 1 takes, 2 settles at 0 units.
---                A settle passes no gate, and KEYS[2] is then the algorithm's own
--- Returns        {-1, pause} if no permit is free for the call, with the microseconds after which it may ask
---                again; otherwise the algorithm's reply, or without a window
---                {1, remaining}, where `remaining` permits are free after the call;
---                for "each" {1, remaining, left, ..}, with the microseconds that are left of a block, and the
---                algorithm's reply to a peek for each tier alone.
---                In place of the first number is ARGV[9], the number of the call: as it is if that number is
---                positive, negative otherwise
+-- ARGV[6], ..    arguments of the algorithm, as in `arguments.lua`. A settle is one at 0 units. It passes no gate, and
+--                KEYS[2] is then the algorithm's own
+-- Returns        the algorithm's reply. WAIT of a refusal without RESET is the time after which the call may ask again
+--                for a permit. Without a window REMAINING permits are free after the call.
+--                For "each" {verdict, remaining, left, ..}, with the microseconds that are left of a block, and the
+--                algorithm's reply to a peek for each tier alone, with 1 or 0 as its verdict
 --
 -- Rule: a call is admitted if and only if its caller is not blocked, a permit is free and the algorithm admits it.
 -- It takes both or nothing. A call that holds its permit already needs no second one.
 --
 -- A take that the algorithm refuses is an offence: it shuts the caller out for the next length. The refusal of a
--- blocked caller has the longer wait, of the block or of the algorithm, and the rest of the block in place of `more`.
+-- blocked caller has the longer wait, of the block or of the algorithm, and the rest of the block as MORE.
 -- A call of 0 units passes. A call that was charged before the block, and is sent again because its reply was lost,
 -- is admitted. Each quiet stretch as long as the last block has forgiven one offence.
 --
@@ -48,17 +45,10 @@
 local permits, id, most = KEYS[2], ARGV[1], tonumber(ARGV[2])
 local timeout, word = tonumber(ARGV[3]), ARGV[4]
 local arguments = { unpack(ARGV, 6) }
-local is_take = arguments[1] == '1'
+local cost, is_take = arguments[COST], arguments[OP] == TAKE
 
--- Expired permits restamped at once at most, after a clock has stepped back.
-local RESTAMPED = 500
-
--- The time in which each process that waits has its turn, the shortest turn, the longest pause of a call
--- that is the first one, and the time for which the claim of a process that does not ask outlives its pause.
-local ROUND, SHORTEST, PAUSE, GRACE = 1000000, 50000, 100000, 1000000
-
--- The longest time after which a claim is void. A later one is from before a clock has stepped back.
-local LONGEST = 3000000
+-- The time in which each process that waits has its turn.
+local ROUND = 1000000
 
 local function micros(at)
   return string.format('%.0f', at)
@@ -72,6 +62,8 @@ end
 -- Removes expired permits, void claims and that of the call's own process. Returns the number of all these and
 -- of the claims that are left, the claims of others that wait, and the own claim; nil if the call does not wait.
 local function read_claims(now)
+  -- The longest time after which a claim is void. A later one is from before a clock has stepped back.
+  local LONGEST = 3000000
   local process, mine = string.match(word, '^1 (%d+) (%d+)$')
   local own = process and { process = process, held = mine + 0, since = now }
   local found = redis.call('ZRANGEBYSCORE', permits, '-inf', micros(now), 'WITHSCORES')
@@ -101,7 +93,8 @@ end
 
 -- Returns the number of claims that come before the call, and the length of a turn. Ends an own turn that is over.
 local function place_of(own, others, now)
-  local turn, before = math.max(ROUND / (#others + 1), SHORTEST), 0
+  -- No turn is shorter than 50 ms.
+  local turn, before = math.max(ROUND / (#others + 1), 50000), 0
   if own and own.has_turn and now - own.since >= turn then
     own.since, own.has_turn = now, false
   end
@@ -124,7 +117,7 @@ end
 -- After a clock has stepped back, permits of dead processes would stay for longer than a timeout.
 local function restamp_late(now)
   local latest = micros(now + timeout)
-  local late = { 'ZRANGEBYSCORE', permits, '(' .. latest, '+inf', 'LIMIT', 0, RESTAMPED }
+  local late = { 'ZRANGEBYSCORE', permits, '(' .. latest, '+inf', 'LIMIT', 0, 500 }
   for _, it in ipairs(redis.call(unpack(late))) do
     redis.call('ZADD', permits, 'XX', latest, it)
   end
@@ -133,16 +126,9 @@ end
 -- Returns the refusal of a caller for whom `left` microseconds of a block are left, and to whom the algorithm
 -- replies so.
 local function refusal(reply, left)
-  local tier, wait = reply[2], reply[4]
-  if #reply < 7 then
-    -- A short reply has the wait first, and the tier last unless there is one.
-    tier, wait = reply[4] or 0, reply[2]
-  end
-  if reply[1] > 0 then
-    tier, wait = 0, 0
-  end
-  wait = math.max(left, wait)
-  return { 0, tier, 0, wait, wait, left, 0 }
+  local is_refused = reply[VERDICT] <= 0
+  local wait = math.max(left, is_refused and reply[WAIT] or 0)
+  return { 0, wait, wait, 0, 0, is_refused and reply[TIER] or 0, left }
 end
 
 -- Returns the offences that are not forgiven, the end of the last block, its length, and what its call lacked.
@@ -192,24 +178,18 @@ local function blocked_for(lengths, now)
   return till - now
 end
 
--- Returns true for a call that is sent again after it was charged, by the reply to a look. Its caller was blocked
--- later.
-local function was_charged(look, now)
-  return is_take and arguments[3] == '2' and look[1] > 0 and look[7] < now
-end
-
 -- Returns the units that a refused call lacks, of several tiers in the one with the fewest left. Where the refusal
 -- is recorded as well, none is left.
-local function lacked_by(reply, decide)
-  local left = arguments[2] + 0
+local function lacked_by(reply)
+  local left = cost + 0
   repeat
-    left = #reply < 7 and 0 or math.min(reply[3], left - 1)
-    reply = left > 0 and decide({ '0', string.format('%d', left), unpack(arguments, 3) })
-  until not reply or reply[1] > 0
-  return arguments[2] - left
+    left = math.min(reply[REMAINING] or 0, left - 1)
+    reply = left > 0 and decide({ PEEK, string.format('%d', left), unpack(arguments, MODE) })
+  until not reply or reply[VERDICT] > 0
+  return cost - left
 end
 
-local function offend(lengths, reply, decide, now)
+local function offend(lengths, reply, now)
   local level, till = last_block()
   level = math.min(level, #lengths)
   while level > 0 and till + lengths[level] <= now do
@@ -217,29 +197,15 @@ local function offend(lengths, reply, decide, now)
     level = level - 1
   end
   level = math.min(level + 1, #lengths)
-  keep_block(lengths, level, lengths[level], lacked_by(reply, decide), now)
+  keep_block(lengths, level, lengths[level], lacked_by(reply), now)
   return refusal(reply, lengths[level])
 end
 
-local function look_at_each_tier(now, left, decide)
-  local reply = { 1, math.max(most - count_held(now), 0), left }
-  local tiers = tonumber(arguments[6])
-  local width = (#arguments - 6) / tiers
-  for tier = 0, tiers - 1 do
-    local first = 7 + tier * width
-    local numbers = { unpack(arguments, first, first + width - 1) }
-    local looked = decide({ '0', '0', '0', arguments[4], '0', '1', unpack(numbers) })
-    if looked.err then
-      return looked
-    end
-    looked[1] = looked[1] > 0 and 1 or 0
-    reply[#reply + 1] = looked
-  end
-  return reply
-end
-
 -- Decides a call that needs a permit.
-local function decide_with_permit(now, decide)
+local function decide_with_permit(now)
+  -- The longest pause of a call that is the first one, and the time for which the claim of a process that does not
+  -- ask outlives its pause.
+  local LONGEST, GRACE = 100000, 1000000
   local needed = word == '0' and 0 or 1
   local held, claims, before, turn, own = redis.call('ZCARD', permits), 0, 0, ROUND, nil
   if held >= most and is_take then
@@ -254,14 +220,14 @@ local function decide_with_permit(now, decide)
     held, before = held - 1, 0
   end
   if needed > 0 and held + before >= most then
-    local pause = before == 0 and math.min(PAUSE, turn / 5) or math.min(before * turn, ROUND)
+    local pause = before == 0 and math.min(LONGEST, turn / 5) or math.min(before * turn, ROUND)
     if own then
       claim(own, own.held, own.has_turn and 1 or 0, now + pause + GRACE)
     end
-    return { -1, pause }
+    return { 0, pause }
   end
   local reply = decide(arguments)
-  if is_take and (reply[1] or 0) > 0 then
+  if is_take and (reply[VERDICT] or 0) > 0 then
     if claims > 0 and own then
       own.since = own.has_turn and own.since or now
       claim(own, own.held + 1, 2, now + ROUND)
@@ -271,20 +237,19 @@ local function decide_with_permit(now, decide)
       redis.call('PEXPIRE', permits, micros(math.floor(timeout / 1000) + 999))
     end
   end
-  if not reply[2] then
-    reply[2] = math.max(most - count_held(now) - (is_take and 0 or needed), 0)
+  if arguments[DECIDING] == '0' then
+    reply[REMAINING] = math.max(most - count_held(now) - (is_take and 0 or needed), 0)
   end
   return reply
 end
 
-local function gates(decide)
-  if arguments[1] == '2' then
-    local settled = decide(arguments)
-    if (settled[1] or 0) > 0 then
-      lift(arguments[2] + 0, arguments[5] + 0)
-    end
-    return settled
+local reply
+if arguments[OP] == SETTLE then
+  reply = decide(arguments)
+  if (reply[VERDICT] or 0) > 0 then
+    lift(cost + 0, string.match(arguments[DETAIL], '%d+') + 0)
   end
+else
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
   local lengths, left = {}, 0
@@ -295,26 +260,33 @@ local function gates(decide)
     left = math.max(blocked_for(lengths, now), 0)
   end
   if word == 'each' then
-    return look_at_each_tier(now, left, decide)
-  end
-  if left > 0 and arguments[2] ~= '0' then
-    local look = decide({ '0', unpack(arguments, 2) })
-    if not look.err and not was_charged(look, now) then
-      return refusal(look, left)
+    reply = { 1, math.max(most - count_held(now), 0), left }
+    local width = (#arguments - DECIDING) / arguments[DECIDING]
+    for first = TIERS, #arguments, width do
+      local tier = { unpack(arguments, first, first + width - 1) }
+      local looked = decide({ PEEK, '0', PLAIN, arguments[ID], '0', '1', unpack(tier) })
+      if looked.err then
+        return looked
+      end
+      looked[VERDICT] = looked[VERDICT] > 0 and 1 or 0
+      reply[#reply + 1] = looked
+    end
+  elseif left > 0 and cost ~= '0' then
+    local look = decide({ PEEK, unpack(arguments, COST) })
+    -- A call that is sent again after it was charged was blocked later.
+    local is_charged = is_take and arguments[MODE] == REPEATED and (look[VERDICT] or 0) > 0 and look[AT] < now
+    if not look.err and not is_charged then
+      reply = refusal(look, left)
     end
   end
-  local reply = most > 0 and decide_with_permit(now, decide) or decide(arguments)
-  -- Without a free permit there are two numbers.
-  if lengths[1] and is_take and #reply > 2 and reply[1] <= 0 then
-    reply = offend(lengths, reply, decide, now)
-    reply[7] = now
+  if not reply then
+    reply = most > 0 and decide_with_permit(now) or decide(arguments)
+    -- One without RESET has found no permit free, or is an error.
+    if lengths[1] and is_take and reply[RESET] and reply[VERDICT] <= 0 then
+      reply = offend(lengths, reply, now)
+      reply[AT] = now
+    end
   end
-  return reply
 end
-
--- Returns the reply of the gates and of `decide`, with the number of the call in place of the first one.
-local function reply_to(decide)
-  local reply = gates(decide)
-  reply[1] = (reply[1] or 0) > 0 and ARGV[9] + 0 or -ARGV[9]
-  return reply
-end
+reply[VERDICT] = (reply[VERDICT] or 0) > 0 and arguments[ID] + 0 or -arguments[ID]
+return reply

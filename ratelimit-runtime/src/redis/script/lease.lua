@@ -12,10 +12,9 @@
 -- ARGV[5], ..    the lease that it gives back: its units, 0 without one; those of them that were used;
 --                microseconds from its request until the last use; microsecond at which it was taken; birth
 --                of the state; and id of its entry in a log
--- ARGV[11], ..   arguments of the algorithm, which takes the units
--- Returns        {-ARGV[14], allowed, units, ..}: the number of the call, microseconds for which the units may be
---                used, counted from the request, the units, and the rest of the algorithm's reply; {-ARGV[14]} if
---                none are to be taken
+-- ARGV[11], ..   arguments of the algorithm, which takes the units, as in `arguments.lua`
+-- Returns        the algorithm's reply to the call that takes the units, or to a peek for 1 if it gets none; the
+--                verdict alone if none are to be taken
 --
 -- Rule: units on lease are counted as taken, so that all uses of one lease are as exact as one call. What
 -- is not used is given back as of the time at which it was taken.
@@ -38,9 +37,13 @@ local lease = {
     id = tonumber(ARGV[10]),
   },
 }
+local arguments = { unpack(ARGV, 11) }
 
 -- Lengths of a lease for which a demand counts.
 local RECENT = 4
+
+-- Microseconds for which the records are needed: leases of another policy may be longer.
+lease.needed = RECENT * lease.length
 
 -- Returns the demand of all processes, and the units that the others have on lease.
 local function read_demands(lease, now)
@@ -53,7 +56,7 @@ local function read_demands(lease, now)
     if records[i] ~= lease.process then
       all = all + (is_recent and its or 0)
       if its and ends - now > 0 and at - now <= latest then
-        on_lease = on_lease + units
+        on_lease, lease.needed = on_lease + units, math.max(lease.needed, ends - now)
       elseif not is_recent then
         gone[#gone + 1] = records[i]
       end
@@ -80,10 +83,6 @@ local function record(lease, now, units, ends)
   local asking = KEYS[2]
   local numbers = string.format('%.0f %.0f %.0f %.0f', lease.demand, now, units, ends)
   redis.call('HSET', asking, lease.process, numbers)
-  -- Leases of another policy may be longer.
-  local ttl = math.ceil(RECENT * lease.length / 1000) + 999
-  if redis.call('PTTL', asking) < ttl then
-    redis.call('PEXPIRE', asking, string.format('%d', ttl))
-  end
+  redis.call('PEXPIRE', asking, string.format('%d', math.ceil(lease.needed / 1000) + 999))
 end
 

@@ -2,7 +2,9 @@
 
 use redis::Value;
 
-use super::{Attempt, MILLISECOND, Mode, SCRIPTS, ScriptOp, number, sources, text::Text};
+use super::{
+    Arguments, Attempt, MILLISECOND, Mode, Number, Numbers, SCRIPTS, ScriptOp, sources, text::Text,
+};
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -113,37 +115,36 @@ impl<'a> LeaseCall<'a> {
         let EndedLease { mark, units, used, age } = returned.unwrap_or_default();
         command.arg(units).arg(used).arg(age.get());
         command.arg(mark.at.get()).arg(mark.birth).arg(mark.id);
-        command.arg(ScriptOp::Take as u8).arg(want).arg(Mode::Plain as u8).arg(id).arg(0);
-        command.arg(policy.tiers().len());
+        let (op, mode, deciding) = (ScriptOp::Take, Mode::Plain as i64, policy.tiers().len());
+        Arguments { op, cost: want.into(), mode, id, detail: &[0], deciding }.push(&mut command);
         script.push_tiers(&mut command, policy);
         Command::echoed(command, id)
     }
 
     /// Reads the reply: nothing if no units were wanted.
     pub(crate) fn decode(&self, reply: &Value) -> Result<Option<Grant>, UnavailableReason> {
+        if self.request.want == 0 {
+            return Ok(None);
+        }
         let grant = || {
-            let numbers: Vec<u64> =
-                reply.as_sequence()?.iter().map(number).collect::<Option<_>>()?;
-            let [_, allowed, units, tier, remaining, wait, reset, _, at, birth, id @ ..] =
-                numbers.as_slice()
-            else {
-                return (numbers.len() == 1).then_some(None);
-            };
-            let units = u32::try_from(*units).ok().filter(|it| *it <= self.request.want)?;
-            let tier = u8::try_from(*tier).ok()?;
-            self.policy.tiers().get(usize::from(tier))?;
-            let id = id.first().copied().unwrap_or_default();
-            Some(Some(Grant {
+            let reply = Numbers::read(reply)?;
+            let number = |name| reply.number(name, None);
+            let units = u32::try_from(number(Number::Units)?).ok()?;
+            let tier = u8::try_from(number(Number::Tier)?).ok()?;
+            let is_possible = units <= self.request.want;
+            self.policy.tiers().get(usize::from(tier)).filter(|_| is_possible)?;
+            let (birth, id) = (number(Number::Birth)?, number(Number::Entry)?);
+            Some(Grant {
                 units,
-                allowed: Micros::new(*allowed),
+                allowed: Micros::new(number(Number::Allowed)?),
                 tier,
-                remaining: u32::try_from(*remaining).ok()?,
-                wait: Micros::new(*wait),
-                reset: Micros::new(*reset),
-                mark: LeaseMark { at: Timestamp::new(*at), birth: *birth, id },
-            }))
+                remaining: u32::try_from(number(Number::Remaining)?).ok()?,
+                wait: Micros::new(number(Number::Wait)?),
+                reset: Micros::new(number(Number::Reset)?),
+                mark: LeaseMark { at: Timestamp::new(number(Number::At)?), birth, id },
+            })
         };
-        grant().ok_or(UnavailableReason::StoreError)
+        grant().map(Some).ok_or(UnavailableReason::StoreError)
     }
 }
 
@@ -155,9 +156,9 @@ pub(super) fn entry_id(id: u64) -> u64 {
 
 /// The scripts, in the order of [`StateKind::ALL`]. A window of the calendar has no lease.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
-    Text { source: sources::LEASE_OF_LOG, sha1: "fb3b02631d16cd9f45054f413f859347724588cb" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "28456bf1a8ed6c3dc94d066d977346fdb2d8a2b8" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "b2fad22c047e92367c8ac3903b26c704ece2dddc" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "1b9581e8c93aa972804de5b3563d5d78c369fc04" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "827ae9d5aca568e20b54eec26dee08de30abb25d" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "6aa2c03ef2eabf69f06aa11a6be4aecf8de8ed72" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "548737a59eb8e2c8f4464fdcad61e4b5086d090d" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "f0459b64ae23e0ba38dde4dad9d201264bbd872f" },
     Text { source: "", sha1: "" },
 ];

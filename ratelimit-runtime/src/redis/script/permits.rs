@@ -8,7 +8,7 @@ use crate::{
     key::Key,
     policy::Policy,
     redis::transport::Command,
-    request::{CallerUsage, Mark, Outcome, PermitClaim, PermitRequest},
+    request::{CallerUsage, PermitClaim, PermitRequest},
     time::Micros,
 };
 
@@ -23,7 +23,7 @@ pub(crate) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "be878ee70bfca0020564fe55b81ea1000f1dc237" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "c7c0aa4f76d8fb8183b39cea51b42377c50d7cf1" };
 
 pub(super) static RENEW: Text =
     Text { source: sources::RENEW, sha1: "42e15bd8a324dc6a66b2f11b46302aa493b37a9c" };
@@ -76,21 +76,6 @@ impl ScriptGate {
 }
 
 impl ScriptCall<'_> {
-    /// Reads the reply of a call with a permit, unless it is that of an algorithm.
-    pub(super) fn decode_permit(&self, reply: &[Value]) -> Option<Outcome> {
-        let policy = self.gate.map(|_| self.request.policy)?;
-        match reply {
-            [Value::Int(0), pause] => {
-                Some(Outcome { more: Micros::new(number(pause)?), ..Outcome::busy() })
-            }
-            [Value::Int(1), free] if policy.tiers().is_empty() => {
-                let free = number(free)?.try_into().ok()?;
-                Some(Outcome::admitted(free, Micros::ZERO, Micros::ZERO, Mark::NONE))
-            }
-            _ => None,
-        }
-    }
-
     /// Reads the reply to a look at [each tier](ScriptGate::EachTier).
     pub(crate) fn decode_usage(&self, reply: &Value) -> Result<CallerUsage, UnavailableReason> {
         let usage = || {

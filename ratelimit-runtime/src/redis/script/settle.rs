@@ -5,11 +5,11 @@ mod model;
 
 use std::time::Duration;
 
-use super::{Attempt, Mode, SCRIPTS, ScriptOp, entry_id, permits::BLOCK};
+use super::{Arguments, Attempt, Mode, SCRIPTS, ScriptOp, entry_id, permits::BLOCK};
 use crate::{
     key::Key,
     redis::transport::Command,
-    request::{Charged, Settle},
+    request::{Charged, EntryMark, Settle},
     time::Micros,
 };
 
@@ -29,7 +29,7 @@ pub(crate) fn settle_is_known_for(settle: Settle) -> Duration {
 /// Builds the command of an attempt to settle. The command may be sent more than once, and changes something
 /// once.
 pub(crate) fn settle_command(key: &Key, settle: Settle, attempt: Attempt) -> Command {
-    let Settle { state, from, to, mark, id, number, period, .. } = settle;
+    let Settle { state, from, to, mark, id, number, .. } = settle;
     let script = &SCRIPTS[state as usize];
     let (settles, block) = (key.companion(SETTLES), key.companion(BLOCK));
     let keys = [key.as_bytes(), &settles, &block];
@@ -41,22 +41,24 @@ pub(crate) fn settle_command(key: &Key, settle: Settle, attempt: Attempt) -> Com
     } else {
         script.text.start(attempt, if state.names_charges() { &keys[..1] } else { &keys[..2] })
     };
-    command.arg(ScriptOp::Settle as u8).arg(from);
-    if let Charged::Entry(entry) = mark.charged {
-        let mode = match id {
-            _ if entry.is_joined() => Mode::Joined,
-            Some(_) => Mode::Named,
-            None => Mode::Plain,
-        };
+    let entry = if let Charged::Entry(entry) = mark.charged { Some(entry) } else { None };
+    let mode = match entry {
+        Some(entry) if entry.is_joined() => Mode::Joined,
+        Some(_) if id.is_some() => Mode::Named,
+        _ => Mode::Plain,
+    };
+    let charged = match mark.charged.number() {
         // Units above those on lease are an entry of their own.
-        let entry_id = if entry.id() == 0 { entry_id(number) } else { entry.id() };
-        command.arg(mode as u8).arg(entry_id).arg(mark.at.get()).arg(to);
-        command.arg(entry.birth()).arg(settle.ends().get()).arg(period.get()).arg(id);
-        return Command::echoed(command, entry_id);
-    }
-    let (charged, kept) = (mark.charged.number(), Micros::from(settle_is_known_for(settle)));
-    command.arg(to).arg(charged).arg(mark.at.get());
-    command.arg(number).arg(kept.get()).arg(settle.ends().get());
+        0 if entry.is_some() => entry_id(number),
+        charged => charged,
+    };
+    let birth = entry.map_or(charged, EntryMark::birth);
+    let number = entry.map_or(number, |_| id.unwrap_or_default());
+    let kept = Micros::from(settle_is_known_for(settle));
+    let detail = [mark.at.get(), to.into(), birth, settle.ends().get(), number, kept.get()];
+    let (op, cost, mode) = (ScriptOp::Settle, from.into(), mode as i64);
+    let (id, detail) = (charged, &detail[..]);
+    Arguments { op, cost, mode, id, detail, deciding: 1 }.push(&mut command);
     (script.push_tier)(&mut command, &settle.policy(key.name), &settle.tier());
     Command::echoed(command, charged)
 }

@@ -1,9 +1,17 @@
 //! The texts of the scripts. Each is some files that define functions, and one that calls them.
 
-/// A function: the text of its files, in which its parameters are `...`.
+/// All names of arguments, their values, and the numbers of a reply.
+macro_rules! names {
+    () => {
+        concat!(include_str!("arguments.lua"), include_str!("names.lua"))
+    };
+}
+
+/// A function: the text of its files, in which its parameters are `...`. It has names of its own: those around it would
+/// be upvalues, which cost more.
 macro_rules! function {
     ($name:literal, $($text:expr),+ $(,)?) => {
-        concat!("local function ", $name, "(...)\n", $($text,)+ "end\n\n")
+        concat!("local function ", $name, "(...)\n", names!(), $($text,)+ "end\n\n")
     };
 }
 
@@ -13,12 +21,12 @@ macro_rules! texts {
         [
             concat!($($functions,)* $decision),
             concat!(
-                include_str!("gates.lua"),
-                "\n",
                 $($functions,)*
                 "local function decide(ARGV)\n",
                 $decision,
-                "end\n\nreturn reply_to(decide)\n",
+                "end\n\n",
+                names!(),
+                include_str!("gates.lua"),
             ),
         ]
     };
@@ -28,10 +36,11 @@ macro_rules! texts {
 macro_rules! lease {
     ($($functions:expr),+; $exchange:expr, $($argument:literal),*) => {
         concat!(
+            names!(),
             include_str!("lease.lua"),
             $($functions,)+
             function!("exchange", $exchange),
-            "return exchange({ unpack(ARGV, 11) }, lease",
+            "return exchange(arguments, lease",
             $(", ", $argument,)*
             ")\n",
         )
@@ -44,7 +53,7 @@ macro_rules! per_tier {
         texts!(
             rule!($($file),+),
             function!("in_line", include_str!("../../algorithms/per_tier_line.lua"));
-            include_str!("../../algorithms/per_tier_call.lua")
+            concat!(names!(), include_str!("../../algorithms/per_tier_call.lua"))
         )
     };
 }
@@ -55,7 +64,7 @@ macro_rules! rule {
         concat!(
             include_str!("../../algorithms/per_tier.lua"),
             $(include_str!($file),)+
-            include_str!("../../algorithms/per_tier_rule.lua"),
+            function!("rule", include_str!("../../algorithms/per_tier_rule.lua")),
         )
     };
 }
@@ -74,7 +83,7 @@ macro_rules! per_tier_lease {
 macro_rules! entries {
     () => {
         concat!(
-            include_str!("../../algorithms/log/entries_straight.lua"),
+            include_str!("../../algorithms/log/entry.lua"),
             function!(
                 "general",
                 include_str!("../../algorithms/log/state.lua"),
@@ -85,10 +94,14 @@ macro_rules! entries {
     };
 }
 
-pub(super) const SLIDING_WINDOW: [&str; 2] = texts!(
-    function!("entries", entries!(), include_str!("../../algorithms/log/entries.lua"));
-    include_str!("../../algorithms/log.lua")
-);
+/// The straight way of most calls comes first, and needs neither the functions nor all names.
+pub(super) const SLIDING_WINDOW: [&str; 2] = texts!(; concat!(
+    include_str!("arguments.lua"),
+    include_str!("../../algorithms/log.lua"),
+    entries!(),
+    function!("straight", include_str!("../../algorithms/log/entries_straight.lua")),
+    "return straight(log, ARGV, now) or general(log, ARGV, now)\n",
+));
 
 pub(super) const SLIDING_COUNTER: [&str; 2] = per_tier!("../../algorithms/sliding_counter.lua");
 

@@ -48,16 +48,37 @@ fn a_short_reply_of_a_log_is_completed() {
         call.decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
     };
     for (short, full) in [
-        (&[1, 2, 30, 7][..], [1, 0, 2, 30, day, 0, 7]),
-        (&[1, 2, 30, 7, 1], [1, 1, 2, 30, day, 0, 7]),
-        (&[0, 30, 40], [0, 0, 0, 30, 40, 30, 1]),
-        (&[0, 30, 40, 1], [0, 1, 0, 30, 40, 30, 1]),
+        (&[1, 30, day, 2, 7][..], [1, 30, day, 2, 7, 0, 0, 0]),
+        (&[1, 30, day, 2, 7, 1], [1, 30, day, 2, 7, 1, 0, 0]),
+        (&[0, 30, 40], [0, 30, 40, 0, 7, 0, 30, 0]),
+        (&[0, 30, 40, 0, 7, 1], [0, 30, 40, 0, 7, 1, 30, 0]),
     ] {
-        assert_eq!(of(&log, short).unwrap(), of(&log, &full).unwrap());
-        assert_eq!(of(&window, short), Err(UnavailableReason::StoreError));
+        let (completed, full) = (of(&log, short).unwrap(), of(&log, &full).unwrap());
+        let mark = if completed.admitted { full.mark } else { completed.mark };
+        assert_eq!(completed, Outcome { mark, ..full });
+        // The charge of a state without entries is known by the birth of that.
+        assert_eq!(of(&window, short).is_ok(), !full.admitted);
     }
-    for wrong in [&[1, 2, 30][..], &[1, 2, 30, 7, 2], &[0, 30], &[2, 30, 40], &[0, -1, 40]] {
+    let wrong = [&[1, 30, day, 2][..], &[1, 30, day, 2, 7, 2], &[0, 30], &[2, 30, 40]];
+    for wrong in wrong.into_iter().chain([&[0, -1, 40][..], &[0, 30, -1], &[0], &[]]) {
         assert_eq!(of(&log, wrong), Err(UnavailableReason::StoreError), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_refusal_without_a_reset_has_found_no_permit_free() {
+    let policy = Policy::fixed_window("p", std::time::Duration::from_secs(60), 1).concurrency(1);
+    let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
+    let request = Request::new(&policy, Op::Take, 1);
+    let permit = PermitRequest { id: 1, claim: None, is_sent: false };
+    let decode = |permit, numbers: [i64; 2]| {
+        let call = ScriptCall::decision(&key, request, permit);
+        call.decode(&Value::Array(numbers.map(Value::Int).to_vec()))
+    };
+    let more = Micros::new(9);
+    assert_eq!(decode(Some(permit), [0, 9]), Ok(Outcome { more, ..Outcome::busy() }));
+    for (permit, numbers) in [(None, [0, 9]), (Some(permit), [1, 9]), (Some(permit), [0, -9])] {
+        assert_eq!(decode(permit, numbers), Err(UnavailableReason::StoreError), "{numbers:?}");
     }
 }
 
@@ -70,22 +91,23 @@ fn a_reply_out_of_range_is_an_error() {
     let decode =
         |reply: &[i64]| call.decode(&Value::Array(reply.iter().copied().map(Value::Int).collect()));
     assert_eq!(
-        decode(&[1, 0, 1, 0, 0, 0, 7, 5]).unwrap().mark,
+        decode(&[1, 0, 0, 1, 7, 0, 0, 5]).unwrap().mark,
         Mark { at: Timestamp::new(7), charged: Charged::Generation(5) }
     );
     for reply in [
-        &[1, 0, -1, 0, 0, 0, 7, 5][..],
-        &[1, 0, 1, 0, 0, -1, 7, 5],
-        &[1, 0, 1, 0, 0, 0, -7, 5],
-        &[1, 0, 1, 0, 0, 0, 7, -5],
+        &[1, 0, 0, -1, 7, 0, 0, 5][..],
+        &[1, 0, -1, 1, 7, 0, 0, 5],
+        &[1, 0, 0, 1, 7, 0, -1, 5],
+        &[1, 0, 0, 1, -7, 0, 0, 5],
+        &[1, 0, 0, 1, 7, 0, 0, -5],
         // The policy has one tier.
-        &[1, 1, 1, 0, 0, 0, 7, 5],
+        &[1, 0, 0, 1, 7, 1, 0, 5],
         // The call does not wait, and nothing lasts that long.
-        &[1, 0, 1, 0, 0, 1, 7, 5],
-        &[1, 0, 1, i64::MAX, 0, 0, 7, 5],
-        &[1, 0, 1, 0, i64::MAX, 0, 7, 5],
-        &[0, 0, 0, 0, 0, i64::MAX, 7, 5],
-        &[1, 0, 1, 0, 0, 0],
+        &[1, 0, 0, 1, 7, 0, 1, 5],
+        &[1, i64::MAX, 0, 1, 7, 0, 0, 5],
+        &[1, 0, i64::MAX, 1, 7, 0, 0, 5],
+        &[0, 0, 0, 0, 7, 0, i64::MAX, 5],
+        &[1, 0, 0, 1, 7, 0, 0],
         &[],
     ] {
         assert_eq!(decode(reply), Err(UnavailableReason::StoreError));

@@ -3,7 +3,7 @@
 
 use redis::Value;
 
-use super::{Attempt, Mode, SCRIPTS, ScriptOp, next_echo, number};
+use super::{Arguments, Attempt, Mode, SCRIPTS, ScriptOp, next_echo, number};
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -20,24 +20,22 @@ pub(super) const LONGEST_TURN: u64 = 366 * 86_400_000_000;
 pub(crate) struct Turn<'a> {
     pub(crate) key: &'a Key,
     place: LinePlace<'a>,
-    /// The numbers by which the script finds it: the id of a log's entry, and the request id, the time of the
-    /// charge and the log's birth; or the time of the charge, and the generation.
-    numbers: (u64, String),
+    /// The id of a log's entry, or the time of the charge.
+    id: u64,
+    /// The time of the charge, the birth of the state, and the request id.
+    detail: [u64; 3],
 }
 
 impl<'a> Turn<'a> {
     /// Returns the turn of a place, if its state has turns.
     pub(crate) fn new(key: &'a Key, place: LinePlace<'a>) -> Option<Self> {
         let at = place.mark.at.get();
-        let numbers = match place.mark.charged {
-            Charged::Entry(entry) => {
-                let name = place.id.unwrap_or_default();
-                (entry.id(), format!("{name} {at} {}", entry.birth()))
-            }
-            Charged::Generation(generation) => (at, generation.to_string()),
+        let (id, birth) = match place.mark.charged {
+            Charged::Entry(entry) => (entry.id(), entry.birth()),
+            Charged::Generation(generation) => (at, generation),
             Charged::Nothing => return None,
         };
-        Some(Self { key, place, numbers })
+        Some(Self { key, place, id, detail: [at, birth, place.id.unwrap_or_default()] })
     }
 
     /// Builds the command of an attempt to advance the charge.
@@ -46,10 +44,11 @@ impl<'a> Turn<'a> {
         let script = &SCRIPTS[policy.state() as usize];
         let mode = if id.is_some() { Mode::Named } else { Mode::Plain };
         let mut command = script.text.start(attempt, &[self.key.as_bytes()]);
-        command.arg(ScriptOp::Advance as u8).arg(cost).arg(mode as u8);
-        command.arg(self.numbers.0).arg(&self.numbers.1).arg(policy.tiers().len());
+        let (op, deciding) = (ScriptOp::Advance, policy.tiers().len());
+        let (cost, mode, detail) = (cost.into(), mode as i64, &self.detail[..]);
+        Arguments { op, cost, mode, id: self.id, detail, deciding }.push(&mut command);
         script.push_tiers(&mut command, policy);
-        Command::echoed(command, self.numbers.0)
+        Command::echoed(command, self.id)
     }
 
     /// Reads the reply to an advance. Only a pause, of a sliding window, moves a turn to a later time.
@@ -57,12 +56,11 @@ impl<'a> Turn<'a> {
         let Mark { at: promised, charged } = self.place.mark;
         let is_possible = |at| at <= promised || matches!(charged, Charged::Entry(_));
         let standing = || match reply.as_sequence()? {
-            [_] => Some(None),
-            [_, at, turn, late @ ..] if matches!(late, [] | [Value::Int(1)]) => {
+            [Value::Int(0)] => Some(None),
+            [Value::Int(1), at, turn, Value::Int(late @ 0..=1)] => {
                 let turn = number(turn).filter(|turn| *turn <= LONGEST_TURN)?;
                 let at = Some(Timestamp::new(number(at)?)).filter(|at| is_possible(*at))?;
-                let turn = Micros::new(turn);
-                Some(Some(Standing { at, turn, has_room: late.is_empty() }))
+                Some(Some(Standing { at, turn: Micros::new(turn), has_room: *late == 0 }))
             }
             _ => None,
         };
@@ -80,8 +78,9 @@ pub(crate) fn pause_command(
 ) -> Command {
     let (script, echo) = (&SCRIPTS[StateKind::SlidingWindow as usize], next_echo());
     let mut command = script.text.start(attempt, &[key.as_bytes()]);
-    command.arg(ScriptOp::Pause as u8).arg(ends.unwrap_or_default().get());
-    command.arg(Mode::Plain as u8).arg(echo).arg(length.get()).arg(policy.tiers().len());
+    let (op, mode, deciding) = (ScriptOp::Pause, Mode::Plain as i64, policy.tiers().len());
+    let (cost, detail) = (ends.unwrap_or_default().get(), &[length.get()][..]);
+    Arguments { op, cost, mode, id: echo, detail, deciding }.push(&mut command);
     script.push_tiers(&mut command, policy);
     Command::echoed(command, echo)
 }
@@ -91,17 +90,20 @@ pub(crate) fn turns_command(key: &Key, places: &[LinePlace<'_>], attempt: Attemp
     let echo = next_echo();
     let script = &SCRIPTS[StateKind::SlidingWindow as usize];
     let mut command = script.text.start(attempt, &[key.as_bytes()]);
-    command.arg(ScriptOp::Turns as u8).arg(0).arg(Mode::Plain as u8).arg(echo);
-    for place in places {
-        command.arg(place.mark.charged.number()).arg(place.cost);
-    }
+    let charge = |it: &LinePlace<'_>| [it.mark.charged.number(), it.cost.into()];
+    let (op, mode) = (ScriptOp::Turns, Mode::Plain as i64);
+    let detail = &places.iter().flat_map(charge).collect::<Vec<_>>()[..];
+    Arguments { op, cost: 0, mode, id: echo, detail, deciding: 0 }.push(&mut command);
     Command::echoed(command, echo)
 }
 
 /// Reads the reply to a pause. Returns `false` if it is none.
 pub(crate) fn decode_pause(reply: &Value) -> Result<bool, UnavailableReason> {
-    let reply = reply.as_sequence().ok_or(UnavailableReason::StoreError)?;
-    Ok(reply.len() > 1)
+    match reply.as_sequence().unwrap_or_default() {
+        [Value::Int(1), _end] => Ok(true),
+        [Value::Int(0)] => Ok(false),
+        _ => Err(UnavailableReason::StoreError),
+    }
 }
 
 /// Reads the turns; none of a charge that is gone.
@@ -128,17 +130,24 @@ mod tests {
         };
         let decode = |numbers: &[i64]| of(Charged::Generation(7), numbers);
         let (at, turn) = (Timestamp::new(9), Micros::new(2));
-        for (reply, has_room) in [(&[0, 9, 2][..], true), (&[0, 9, 2, 1], false)] {
+        for (reply, has_room) in [(&[1, 9, 2, 0], true), (&[1, 9, 2, 1], false)] {
             assert_eq!(decode(reply), Ok(Some(Standing { at, turn, has_room })));
         }
         assert_eq!(decode(&[0]), Ok(None));
-        for wrong in
-            [&[][..], &[0, 9], &[0, 9, -1], &[0, 9, i64::MAX], &[0, 9, 2, 3], &[0, 9, 2, 1, 1]]
-        {
+        for wrong in [
+            &[][..],
+            &[1],
+            &[1, 9, 2],
+            &[0, 9, 2, 0],
+            &[1, 9, -1, 0],
+            &[1, 9, i64::MAX, 0],
+            &[1, 9, 2, 3],
+            &[1, 9, 2, 1, 1],
+        ] {
             assert_eq!(decode(wrong), Err(UnavailableReason::StoreError));
         }
         // Nothing moves the turn to a later time but a pause, which only a sliding window has.
-        let later = [0, 10, 2];
+        let later = [1, 10, 2, 0];
         assert_eq!(decode(&later), Err(UnavailableReason::StoreError));
         let of_entry = of(Charged::Entry(EntryMark::new(4, 7, false)), &later);
         assert_eq!(of_entry.unwrap().map(|it| it.at), Some(Timestamp::new(10)));

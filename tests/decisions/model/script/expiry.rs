@@ -20,7 +20,7 @@ pub(super) fn recorded(shipped: &str, time: &str) -> String {
 
 /// Returns the text in place of the expiry of a log on its straight way, which the call brings.
 pub(super) fn recorded_straight(time: &str) -> String {
-    record(time, "ARGV[5]")
+    record(time, "ARGV[DETAIL]")
 }
 
 fn record(time: &str, lasts: &str) -> String {

@@ -25,11 +25,11 @@ impl Script {
         let mut pause = call(&self.sha1, PAUSE);
         pause.arg(length).arg(tiers.deciding).arg(&tiers.arguments);
         let ends: [i64; 2] = pause.query(&mut self.connection).expect("the end of the pause");
-        assert!(ends[0] == -9 && ends[1] >= i64::try_from(now + length).unwrap(), "{ends:?}");
+        assert!(ends[0] == 9 && ends[1] >= i64::try_from(now + length).unwrap(), "{ends:?}");
         let mut turns = call(&self.sha1, TURNS);
-        for (operation, mark) in charges {
-            turns.arg(mark.of).arg(operation.cost);
-        }
+        let charges =
+            charges.iter().map(|(operation, mark)| format!("{} {}", mark.of, operation.cost));
+        turns.arg(charges.collect::<Vec<_>>().join(" "));
         let turns: Vec<i64> = turns.query(&mut self.connection).expect("turns");
         turns[1..].iter().map(|at| u64::try_from(*at).unwrap()).collect()
     }

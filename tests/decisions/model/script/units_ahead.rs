@@ -204,12 +204,11 @@ impl World {
             assert!(self.kind != Kind::Sliding && it.to_string().contains("WRONGTYPE"), "{it}");
             Vec::new()
         });
-        if let [_, allowed, units, _, _, _, _, _, at, birth, id @ ..] = &reply[..]
-            && *units > 0
+        if let [_, _, _, _, at, _, _, birth, id, allowed, units] = reply[..]
+            && units > 0
         {
-            assert!(*units <= want && *allowed <= LENGTH, "{reply:?}");
-            let mark = [*at, *birth, id.first().copied().unwrap_or(0)];
-            let (allowed, units) = (*allowed, *units);
+            assert!(units <= want && allowed <= LENGTH, "{reply:?}");
+            let mark = [at, birth, id];
             process.lease = Some(Lease { sent, allowed, units, used: 0, last_use: sent, mark });
         }
         self.now += self.rng.u64(..500);
@@ -367,7 +366,7 @@ fn replaced(from: &str, to: &str) -> impl Fn(&str) -> String {
 
 #[test]
 fn units_that_count_from_their_lease_on_overfill_a_sliding_window() {
-    let of_start = replaced("reply[7] + lease.length, entry", "reply[7], entry");
+    let of_start = replaced("reply[AT] + lease.length, entry", "reply[AT], entry");
     assert_ne!(fault_of(Kind::Sliding, 0..40, of_start), None);
 }
 

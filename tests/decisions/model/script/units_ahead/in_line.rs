@@ -33,8 +33,11 @@ impl World {
         }
         let script = self.take.clone();
         let reply = self.call(&script, "k:s", &arguments).expect("a reply");
-        if let [1, _, _, _, reset, _, at, birth, id @ ..] = &reply[..] {
-            let (at, birth, id) = (*at, *birth, id.first().copied().unwrap_or_default());
+        if reply[0] == 1 {
+            let [reset, at] = [2, 4].map(|index| reply[index]);
+            // Without an id of its own in the reply, the call's is that of its entry.
+            let [birth, id] = [(7, 0), (8, 400 * self.calls)]
+                .map(|(index, otherwise)| reply.get(index).copied().unwrap_or(otherwise));
             let of_use = self.uses.len();
             self.uses.push(Use { at, units });
             self.charges.push(Charge { of_use, units, at, ends: at + reset, birth, id });
@@ -48,15 +51,15 @@ impl World {
         let Charge { of_use, units, at, ends, birth, id } = self.charges[first];
         let mut arguments = self.direct_arguments(units);
         let (of, told) = match self.kind {
-            Kind::Sliding => (id, format!("0 {at} {birth}")),
-            _ => (at, birth.to_string()),
+            Kind::Sliding => (id, format!("{at} {birth} 0")),
+            _ => (at, format!("{at} {birth} 0")),
         };
         for (index, argument) in [(0, "3"), (3, &of.to_string()), (4, &told)] {
             argument.clone_into(&mut arguments[index]);
         }
         let script = self.take.clone();
         let reply = self.call(&script, "k:s", &arguments).expect("a reply");
-        let [_, moved, _] = reply[..] else { panic!("the turn is gone: {reply:?}") };
+        let [1, moved, _, _] = reply[..] else { panic!("the turn is gone: {reply:?}") };
         assert!(moved <= at, "{moved} after {at}");
         self.uses[of_use].at = moved;
         self.charges[first].at = moved;
@@ -69,13 +72,12 @@ impl World {
         let Some(one) = self.rng.choice(recent) else { return };
         let Charge { of_use, units, at, ends, birth, id } = self.charges.remove(one);
         let mut arguments = self.direct_arguments(units);
-        arguments.truncate(2);
-        "2".clone_into(&mut arguments[0]);
-        let rest = match self.kind {
-            Kind::Sliding => vec![0, id, at, 0, birth, ends, self.tiers[0][0]],
-            _ => [vec![0, birth, at, self.calls, 60_000_000, ends], self.direct_tier(0)].concat(),
-        };
-        arguments.extend(rest.iter().map(u64::to_string));
+        let (of, number) = if self.kind == Kind::Sliding { (id, 0) } else { (birth, self.calls) };
+        let detail = format!("{at} 0 {birth} {ends} {number} 60000000");
+        for (index, argument) in [(0, "2"), (3, &of.to_string()), (4, &detail), (5, "1")] {
+            argument.clone_into(&mut arguments[index]);
+        }
+        arguments.truncate(6 + self.direct_tier(0).len());
         let script = self.take.clone();
         self.call(&script, "k:s", &arguments).expect("a reply");
         self.uses[of_use].units = 0;
