@@ -56,7 +56,8 @@ local function read_demands(lease, now)
     if records[i] ~= lease.process then
       all = all + (is_recent and its or 0)
       if its and ends - now > 0 and at - now <= latest then
-        on_lease, lease.needed = on_lease + units, math.max(lease.needed, ends - now)
+        on_lease = on_lease + units
+        lease.needed = math.max(lease.needed, ends - now)
       elseif not is_recent then
         gone[#gone + 1] = records[i]
       end

@@ -156,9 +156,9 @@ pub(super) fn entry_id(id: u64) -> u64 {
 
 /// The scripts, in the order of [`StateKind::ALL`]. A window of the calendar has no lease.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
-    Text { source: sources::LEASE_OF_LOG, sha1: "827ae9d5aca568e20b54eec26dee08de30abb25d" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "6aa2c03ef2eabf69f06aa11a6be4aecf8de8ed72" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "548737a59eb8e2c8f4464fdcad61e4b5086d090d" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "f0459b64ae23e0ba38dde4dad9d201264bbd872f" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "5bc8d516ee0fd3a396935621750811a7bd52bfce" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "eca0877ee5d9458f4e8054c802a5178c2839a8f0" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "61fd067e0d761aab75b4be3819238446dfe6c165" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "4ae868aa75b6fcada8cf3887419d25660db19daf" },
     Text { source: "", sha1: "" },
 ];
