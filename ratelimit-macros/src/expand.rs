@@ -2,9 +2,9 @@
 //!
 //! Floor 9.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
-use syn::ExprPath;
+use syn::{Expr, ExprLit, ExprPath, Lit};
 
 use crate::{
     args::Args,
@@ -16,6 +16,7 @@ use crate::{
     limit::LimitSpec,
     prologue::Prologue,
     stacked::{self, LimitAttribute},
+    value,
 };
 
 /// Expands the attribute.
@@ -73,12 +74,29 @@ fn validate(specs: &[LimitSpec], function: &Function, errors: &mut Errors) {
         if let Some(name) = spec.answer.decision.as_ref().filter(|it| function.has_parameter(it)) {
             errors.at(name, format!("`{name}` is a parameter; give the decision another name"));
         }
+        validate_key(&spec.key, function, errors);
         if let Some(policy) = &spec.policy {
             validate_policy(&policy.path, function, errors);
         }
     }
     if let Some(flag) = &specs[0].fallible {
         function.validate_fallible(flag, errors);
+    }
+}
+
+/// Validates a key that is one string: a parameter in quotes by mistake would be one count for all callers.
+fn validate_key(key: &[Expr], function: &Function, errors: &mut Errors) {
+    let [part] = key else { return };
+    let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = value::ungrouped(part) else { return };
+    let name = text.parse::<Ident>().ok();
+    if let Some(name) = name.filter(|name| function.has_parameter(name)) {
+        errors.at(
+            part,
+            format!(
+                "`{name}` is a parameter: write `key = {name}` without quotes, or another word if \
+                 all callers share one count"
+            ),
+        );
     }
 }
 

@@ -69,7 +69,7 @@ impl<'a, T: ?Sized> Plain<'a, T> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a rate limit's key",
     label = "the key is made of the text of this value, and `{Self}` has no `Display`",
-    note = "name a field that has a `Display`, as `user.id`; or implement `std::fmt::Display` for `{Self}`",
+    note = "name a field that has a `Display`, as `user.id` or `id.0`; or implement `std::fmt::Display` for `{Self}`",
     note = "an `Option` of such a value is a part too, and a tuple makes several parts; so is a `Caller`"
 )]
 pub trait KeyPart {

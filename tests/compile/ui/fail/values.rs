@@ -124,8 +124,13 @@ async fn filled_in(user: u64) -> Done {
     Ok(drop(user))
 }
 
+#[rate_limit(key = "user")]
+async fn quoted_parameter(user: u64) -> Done {
+    Ok(drop(user))
+}
+
 fn main() {
-    let _ = (closure(1), filled_in(1));
+    let _ = (closure(1), filled_in(1), quoted_parameter(1));
     let _ = (zero(), negative(), too_large(), overflow(), wrong_type(), more_wrong_types());
     let _ = (bad_unit(), no_unit(), fraction(), no_time(), too_short(), too_long());
     let _ = (wait_with_a_bad_unit(), word_of_another_library(), quoted_word());
