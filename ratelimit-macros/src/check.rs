@@ -124,7 +124,10 @@ impl Check<'_> {
         let unvalidated = is_elsewhere.then(|| quote!(#call.options.unvalidated();));
         let request_id = spec.request_id.as_ref().map(|expr| {
             let id = function.localize(expr);
-            quote_spanned!(expr.span()=> #call.options.request_id(&(#id));)
+            let private = spanned(&private, expr.span());
+            quote_spanned! {expr.span()=>
+                #call.options.request_id(#private::RequestId::hash(#private::request_id(&(#id)).pick()));
+            }
         });
         let max_wait = max_wait.as_ref().map(|max_wait| {
             let time = emit(max_wait);

@@ -102,6 +102,17 @@ impl Key {
 /// FNV-1a, of 64 bits: the same in all builds and on all machines.
 struct Fnv(u64);
 
+impl Fnv {
+    fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn request_id(self) -> u64 {
+        // The last byte reaches few of the bits that are kept.
+        (self.0 ^ self.0 >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 13
+    }
+}
+
 impl Write for Fnv {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
@@ -113,12 +124,19 @@ impl Write for Fnv {
 
 /// Returns a hash of a request id, below 2^51: exact in a double, with room to count on. It need not resist a client
 /// that chooses ids, because such a client could repeat one.
-pub(crate) fn hash_request_id(value: &impl fmt::Display) -> u64 {
-    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+pub(crate) fn hash_request_id(value: &(impl fmt::Display + ?Sized)) -> u64 {
+    let mut hash = Fnv::new();
     // A `Display` that fails has written the id already.
     let _ = write!(hash, "{value}");
-    // The last byte reaches few of the bits that are kept.
-    (hash.0 ^ hash.0 >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 13
+    hash.request_id()
+}
+
+/// Returns the hash of a request id that is this text.
+#[inline]
+pub(crate) fn hash_text(text: &str) -> u64 {
+    let mut hash = Fnv::new();
+    let _ = hash.write_str(text);
+    hash.request_id()
 }
 
 /// Returns a keyed digest of the caller for logs: 16 hex digits.

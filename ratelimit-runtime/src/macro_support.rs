@@ -7,6 +7,7 @@ mod before;
 mod charge;
 mod key_part;
 mod output;
+mod request_id;
 mod return_type;
 mod shared_policy;
 mod units;
@@ -23,6 +24,7 @@ pub use self::{
     charge::{Charge, MayCharge},
     key_part::{KeyPart, part},
     output::{Output, never},
+    request_id::{RequestId, request_id},
     return_type::{
         RefusalAsForeign, RefusalAsForeignError, RefusalAsImplTrait, RefusalAsInfallible,
         RefusalAsIntoResponse, RefusalAsOption, RefusalAsPoemError, RefusalAsResponder,

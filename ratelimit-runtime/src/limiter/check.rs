@@ -18,6 +18,7 @@ use crate::{
     caller::Caller,
     decision::{Answer, Decision},
     error::RateLimitError,
+    key,
     policy::Policy,
     registry,
     request::{OnStoreError, Op},
@@ -98,7 +99,7 @@ impl<'a> Check<'a> {
     /// Take ids from the program, never from the client. A client that chooses the id, as in a
     /// header `idempotency-key`, repeats one id and is charged for one call.
     pub fn request_id(mut self, id: impl fmt::Display) -> Self {
-        self.options.request_id(&id);
+        self.options.request_id(key::hash_request_id(&id));
         self
     }
 

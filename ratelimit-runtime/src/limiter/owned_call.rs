@@ -1,10 +1,9 @@
 //! A call without its limiter, as the queues of that limiter own it, and its options.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use crate::{
     caller::Caller,
-    key,
     overrides::Enforcement,
     policy::Policy,
     request::{OnStoreError, Op},
@@ -85,9 +84,9 @@ impl Options {
         self.is_validated = false;
     }
 
-    /// Sets the id under which the call is charged once.
-    pub fn request_id(&mut self, id: &impl fmt::Display) {
-        self.id = Some(key::hash_request_id(id));
+    /// Sets the hash of the id under which the call is charged once.
+    pub fn request_id(&mut self, hash: u64) {
+        self.id = Some(hash);
     }
 
     /// Sets the share that the call leaves, in percent.

@@ -1,5 +1,6 @@
 //! A bucket lacks the units of its calls, less what has been refilled since, whatever rate was in force meanwhile: a charge
-//! is taken from each bucket of the key, and is given back to the one that it was taken from.
+//! is taken from each bucket of the key, and is given back to the one that it was taken from. A new bucket has no more
+//! than the emptiest one of the key, whose rate may be lower.
 
 use super::{
     Audit, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Rule, Span, call::MixedCall, micros,
@@ -11,6 +12,13 @@ const LATEST: u64 = 2_000_000;
 /// Units that a bucket lacks from a time on.
 type Charge = (u64, u64);
 
+/// Tokens that come back in a period, until a time.
+#[derive(Clone, Copy, Default)]
+struct Refill {
+    rate: u64,
+    until: u64,
+}
+
 impl MixedRound {
     /// Returns the least and the most units that a bucket lacked when it was read.
     pub(super) fn of_bucket_at_end(&self, audit: &Audit) -> Span {
@@ -20,22 +28,43 @@ impl MixedRound {
         }
         let it = &LIMITS[audit.limit];
         let Rule::Bucket(burst) = it.rule else { return (0, u64::MAX) };
-        let lacked = |charges: &mut Vec<Charge>, end: u64| {
+        let part = it.period_micros();
+        let lacked = |charges: &mut Vec<Charge>, end: u64, others: Refill| {
+            // No interval has both rates.
+            charges.push((others.until, 0));
             charges.sort_unstable();
             let (mut missing, mut before) = (0_u64, 0);
-            let part = it.period_micros();
+            let rate = |at: u64| if at < others.until { others.rate } else { it.threshold.into() };
             for (at, units) in charges.iter().copied().chain([(end, 0)]) {
-                let refilled = at.saturating_sub(before).saturating_mul(it.threshold.into());
+                let refilled = at.saturating_sub(before).saturating_mul(rate(before));
                 missing = missing.saturating_sub(refilled) + units * part;
                 before = at;
             }
             missing
         };
-        let part = it.period_micros();
-        let least = lacked(&mut least, audit.span.1) / part;
-        let most = lacked(&mut most, audit.span.0).div_ceil(part);
+        let least = lacked(&mut least, audit.span.1, Refill::default()) / part;
+        let most = lacked(&mut most, audit.span.0, self.of_others(audit)).div_ceil(part);
         // The buckets of other rates are emptier, or fuller, by the part of a token.
         (least.saturating_sub(1).min(burst.into()), most + 1)
+    }
+
+    /// Returns the lowest rate of a bucket of the key, until a call has certainly made the one that was read.
+    fn of_others(&self, audit: &Audit) -> Refill {
+        let declared = u64::from(LIMITS[audit.limit].threshold);
+        let numbers = self.numbers.iter().filter(|it| it.limit == audit.limit);
+        let rates = numbers.filter_map(|it| it.number.filter(|number| *number > 0));
+        let is_own = |call: &&MixedCall| {
+            !call.is_small && self.during(call).all(|it| it.number == Some(declared))
+        };
+        let resets = self.resets.iter().filter(|(limit, _)| *limit == audit.limit);
+        let gone = resets.map(|(_, at)| at.1).chain(self.losses.iter().map(|at| at.1)).max();
+        let after = self.of(audit.limit).filter(|call| Some(call.stamp.0) > gone);
+        let own = after.filter(|call| call.is_admitted()).filter(is_own).map(|it| it.stamp.1);
+        Refill {
+            // That of the plan of half of the number.
+            rate: rates.chain([declared / 2]).min().expect("one rate"),
+            until: own.min().unwrap_or(u64::MAX).min(audit.span.0),
+        }
     }
 
     /// Adds what a call has certainly taken, at the earliest, and what it has perhaps taken, at the latest.

@@ -186,7 +186,7 @@ impl MixedRound {
     }
 
     /// The numbers that were perhaps in force in the process of a call.
-    fn during(&self, call: &MixedCall) -> impl Iterator<Item = &NumberChange> {
+    pub(super) fn during(&self, call: &MixedCall) -> impl Iterator<Item = &NumberChange> {
         let span = (call.asked, call.answered);
         self.numbers_of(call.process, call.limit).filter(move |it| overlaps(it.span, span))
     }

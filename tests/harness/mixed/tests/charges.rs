@@ -113,3 +113,26 @@ fn a_bucket_lacks_what_its_calls_have_taken_and_not_got_back() {
     at(&reset, 0).is_sound();
     at(&reset, 30).breaks("charged");
 }
+
+#[test]
+fn a_new_bucket_lacks_what_the_emptiest_one_of_its_key_lacks() {
+    let small = |at| Told { is_small: true, ..told(CREDIT, 20, at, at + 1, AT_ONCE) };
+    let own = |at| told(CREDIT, 1, at, at + 1, AT_ONCE);
+    let ended = |it: Told| [(it.answered + 1, Note::Ended)];
+    let story =
+        |calls: &[Told]| calls.iter().fold(Story::new(), |story, it| story.call(*it, &ended(*it)));
+    let at = |story: &Story, units| story.clone().audit(CREDIT, 2 * SECOND, units);
+    // Of the plan of half of the number, five come back in a second.
+    let late = story(&[small(0), own(SECOND)]);
+    at(&late, 6).is_sound();
+    at(&late, 9).breaks("charged");
+    let early = story(&[own(0), small(10)]);
+    at(&early, 1).is_sound();
+    at(&early, 4).breaks("charged");
+    // A reset takes both buckets away.
+    let reset = story(&[own(0)]).note(0, 0, 5, Note::Reset(CREDIT, 4));
+    let reset =
+        [small(10), own(SECOND)].iter().fold(reset, |story, it| story.call(*it, &ended(*it)));
+    at(&reset, 6).is_sound();
+    at(&reset, 9).breaks("charged");
+}
