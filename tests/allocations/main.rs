@@ -114,8 +114,8 @@ fn the_change_of_a_caller_allocates_no_more_beside_10_000_others() {
             many.0 <= few.0 + 5,
             "{many:?} allocations and bytes beside 10 000, {few:?} beside 20"
         );
-        // The tables of a part with 40 callers.
-        assert!(many.1 <= few.1 + 4_096, "{many:?} allocations and bytes, {few:?} beside 20");
+        // The tables of a part with 40 callers, now and then with more than 56, for which a table doubles.
+        assert!(many.1 <= few.1 + 8_192, "{many:?} allocations and bytes, {few:?} beside 20");
     }
 }
 

@@ -39,7 +39,13 @@ async fn run(job: Job) -> Result<(), AppError> {
                         ::ratelimit_runtime::__private::number(job.pages).pick(),
                     ),
                 );
-            __ratelimit.options.request_id(&(job.id));
+            __ratelimit
+                .options
+                .request_id(
+                    ::ratelimit_runtime::__private::RequestId::hash(
+                        ::ratelimit_runtime::__private::request_id(&(job.id)).pick(),
+                    ),
+                );
             ::ratelimit_runtime::__private::KeyPart::push_to(
                 ::ratelimit_runtime::__private::part(&(job.user)).pick(),
                 &mut __ratelimit.caller,
