@@ -170,7 +170,8 @@ pub(super) async fn set_field(action: Action<SetField>) -> Answer {
     one_of(&name, &FIELDS)?;
     let limit = one_or_all(&limit)?;
     let words = value.as_ref().map_or(format!("no {name}"), |value| format!("{name} {value}"));
-    let change = Change::Fields(&[&name], field(&name, value));
+    let names = [&*name];
+    let change = Change::Fields(&names, field(&name, value));
     let edit = Edit { limit, words: &words, change, effect };
     action.dashboard.change(&action.viewer, edit).await
 }
