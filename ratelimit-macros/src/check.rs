@@ -126,7 +126,7 @@ impl Check<'_> {
             let id = function.localize(expr);
             let private = spanned(&private, expr.span());
             quote_spanned! {expr.span()=>
-                #call.options.request_id(#private::RequestId::hash(#private::request_id(&(#id)).pick()));
+                #call.options.request_id(#private::RequestId::hash(#private::part(&(#id)).id()));
             }
         });
         let max_wait = max_wait.as_ref().map(|max_wait| {

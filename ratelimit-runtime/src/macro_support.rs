@@ -24,7 +24,7 @@ pub use self::{
     charge::{Charge, MayCharge},
     key_part::{KeyPart, part},
     output::{Output, never},
-    request_id::{RequestId, request_id},
+    request_id::RequestId,
     return_type::{
         RefusalAsForeign, RefusalAsForeignError, RefusalAsImplTrait, RefusalAsInfallible,
         RefusalAsIntoResponse, RefusalAsOption, RefusalAsPoemError, RefusalAsResponder,

@@ -16,7 +16,7 @@ pub const fn part<T: ?Sized>(value: &T) -> Part<'_, T> {
 }
 
 /// The first place where method look-up finds `pick`.
-type Part<'a, T> = Before<Optional<'a, T>>;
+pub(super) type Part<'a, T> = Before<Optional<'a, T>>;
 
 /// The second place where method look-up finds `pick`.
 type Optional<'a, T> = Before<Borrowed<'a, T>>;
@@ -25,7 +25,7 @@ type Optional<'a, T> = Before<Borrowed<'a, T>>;
 type Borrowed<'a, T> = Before<Plain<'a, T>>;
 
 /// The last place where method look-up finds `pick`.
-pub struct Plain<'a, T: ?Sized>(&'a T);
+pub struct Plain<'a, T: ?Sized>(pub(super) &'a T);
 
 impl<T: AsText + ?Sized> Part<'_, T> {
     /// Returns what appends the value.

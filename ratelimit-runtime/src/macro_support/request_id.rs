@@ -1,30 +1,25 @@
-//! The hash of a request id, by autoref specialization: text and integers need no formatter.
+//! The hash of a request id. As of a part of a key, text and integers come first, because they need no formatter.
 
 use std::fmt::Display;
 
-use super::{before::Before, key_part::AsText};
+use super::{
+    before::Before,
+    key_part::{AsText, Part, Plain},
+};
 use crate::key;
 
-/// Wraps a value that becomes a request id.
-pub const fn request_id<T: ?Sized>(value: &T) -> Before<Id<'_, T>> {
-    Before(Id(value))
-}
-
-/// The last place where method look-up finds `pick`.
-pub struct Id<'a, T: ?Sized>(&'a T);
-
-impl<T: AsText + ?Sized> Before<Id<'_, T>> {
+impl<T: AsText + ?Sized> Part<'_, T> {
     /// Returns what hashes the value.
     #[must_use]
-    pub const fn pick(&self) -> &Self {
+    pub const fn id(&self) -> &Self {
         self
     }
 }
 
-impl<'a, T: ?Sized> Id<'a, T> {
+impl<'a, T: ?Sized> Plain<'a, T> {
     /// Returns the value.
     #[must_use]
-    pub const fn pick(&self) -> &'a T {
+    pub const fn id(&self) -> &'a T {
         self.0
     }
 }
@@ -48,24 +43,24 @@ impl<T: Display + ?Sized> RequestId for T {
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: AsText + ?Sized> RequestId for Before<Id<'_, T>> {
+impl<T: AsText + ?Sized> RequestId for Part<'_, T> {
     fn hash(&self) -> u64 {
-        let mut hash = 0;
-        self.0.0.with_text(|text| hash = key::hash_text(text));
+        let (Before(Before(Before(Plain(value)))), mut hash) = (self, 0);
+        value.with_text(|text| hash = key::hash_text(text));
         hash
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::part, *};
 
     #[test]
     fn an_id_without_a_formatter_has_the_hash_of_its_text() {
         let of_text = |text: &dyn Display| key::hash_request_id(text);
-        assert_eq!(RequestId::hash(request_id("a").pick()), of_text(&"a"));
-        assert_eq!(RequestId::hash(request_id(&"a".to_owned()).pick()), of_text(&"a"));
-        assert_eq!(RequestId::hash(request_id(&-7_i128).pick()), of_text(&-7));
-        assert_eq!(RequestId::hash(request_id(&1.5).pick()), of_text(&1.5));
+        assert_eq!(RequestId::hash(part("a").id()), of_text(&"a"));
+        assert_eq!(RequestId::hash(part(&"a".to_owned()).id()), of_text(&"a"));
+        assert_eq!(RequestId::hash(part(&-7_i128).id()), of_text(&-7));
+        assert_eq!(RequestId::hash(part(&1.5).id()), of_text(&1.5));
     }
 }

@@ -43,7 +43,7 @@ async fn run(job: Job) -> Result<(), AppError> {
                 .options
                 .request_id(
                     ::ratelimit_runtime::__private::RequestId::hash(
-                        ::ratelimit_runtime::__private::request_id(&(job.id)).pick(),
+                        ::ratelimit_runtime::__private::part(&(job.id)).id(),
                     ),
                 );
             ::ratelimit_runtime::__private::KeyPart::push_to(
