@@ -78,7 +78,7 @@ fn warnings(lines: &Lines, policy: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn a_lost_refusal_is_logged_once_or_answered() {
-    #[rate_limit(name = "anyhow", period = 30, threshold = 1)]
+    #[rate_limit(name = "anyhow", period = 3600, threshold = 1)]
     async fn hello() -> Result<&'static str, AppError> {
         Ok("hello")
     }
@@ -121,7 +121,7 @@ impl IntoResponse for BadRequest {
 
 #[tokio::test]
 async fn a_refusal_lost_in_a_400_is_logged_once_and_stays() {
-    #[rate_limit(name = "blanket", period = 30, threshold = 1)]
+    #[rate_limit(name = "blanket", period = 3600, threshold = 1)]
     async fn hello() -> Result<&'static str, BadRequest> {
         Ok("hello")
     }
@@ -140,7 +140,7 @@ async fn a_refusal_lost_in_a_400_is_logged_once_and_stays() {
 
 #[tokio::test]
 async fn a_bare_429_gets_the_headers_that_it_lacks() {
-    #[rate_limit(name = "bare", period = 30, threshold = 1, key = account)]
+    #[rate_limit(name = "bare", period = 3600, threshold = 1, key = account)]
     async fn bare(Path(account): Path<u8>) -> Result<(), StatusCode> {
         let _ = account;
         Ok(())
@@ -161,7 +161,7 @@ async fn a_bare_429_gets_the_headers_that_it_lacks() {
         }
     }
 
-    #[rate_limit(name = "own headers", period = 30, threshold = 1, key = "all")]
+    #[rate_limit(name = "own headers", period = 3600, threshold = 1, key = "all")]
     async fn own() -> Result<(), Later> {
         Ok(())
     }
@@ -175,7 +175,7 @@ async fn a_bare_429_gets_the_headers_that_it_lacks() {
     assert_eq!(refused.status(), 429);
     let wait = field(refused.headers(), "retry-after").unwrap();
     assert_eq!(field(refused.headers(), "ratelimit"), Some(&*format!(r#""bare";r=0;t={wait}"#)));
-    assert_eq!(field(refused.headers(), "ratelimit-policy"), Some(r#""bare";q=1;w=30"#));
+    assert_eq!(field(refused.headers(), "ratelimit-policy"), Some(r#""bare";q=1;w=3600"#));
     assert_eq!(refused.text().await.unwrap(), "");
 
     assert_eq!(ask(&format!("{url}/own")).await.status(), 200);
@@ -298,7 +298,7 @@ impl Greeter for Loses {
         &self,
         request: tonic::Request<HelloRequest>,
     ) -> Result<tonic::Response<HelloReply>, Status> {
-        #[rate_limit(name = "grpc", period = 30, threshold = 1)]
+        #[rate_limit(name = "grpc", period = 3600, threshold = 1)]
         async fn greet() -> Result<(), RateLimitError> {
             Ok(())
         }

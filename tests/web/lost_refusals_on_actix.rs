@@ -51,13 +51,13 @@ mod handlers {
     use super::AppError;
 
     #[get("/lost")]
-    #[rate_limit(name = "actix lost", period = 30, threshold = 1)]
+    #[rate_limit(name = "actix lost", period = 3600, threshold = 1)]
     pub(super) async fn lost() -> Result<&'static str, AppError> {
         Ok("hello")
     }
 
     #[get("/bare")]
-    #[rate_limit(name = "actix bare", period = 30, threshold = 1, key = "all", otherwise = |_| bare())]
+    #[rate_limit(name = "actix bare", period = 3600, threshold = 1, key = "all", otherwise = |_| bare())]
     pub(super) async fn bare_429() -> HttpResponse {
         HttpResponse::Ok().finish()
     }
@@ -96,7 +96,7 @@ async fn a_handler_loses_a_refusal() {
 
 #[tokio::test]
 async fn a_middleware_loses_a_refusal() {
-    #[rate_limit(name = "actix middleware", period = 30, threshold = 1)]
+    #[rate_limit(name = "actix middleware", period = 3600, threshold = 1)]
     async fn limited() -> Result<(), AppError> {
         Ok(())
     }

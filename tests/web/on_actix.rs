@@ -28,25 +28,25 @@ fn by_user() -> IdentityMiddleware {
 }
 
 #[get("/response")]
-#[rate_limit(name = "actix response", period = 30, threshold = 1)]
+#[rate_limit(name = "actix response", period = 3600, threshold = 1)]
 async fn as_response() -> HttpResponse {
     HttpResponse::Ok().body("hello")
 }
 
 #[get("/result")]
-#[rate_limit(name = "actix result", period = 30, threshold = 1)]
+#[rate_limit(name = "actix result", period = 3600, threshold = 1)]
 async fn as_result() -> actix_web::Result<&'static str> {
     Ok("hello")
 }
 
 #[post("/own")]
-#[rate_limit(name = "actix own", period = 30, threshold = 1, limiter = limiter.get_ref())]
+#[rate_limit(name = "actix own", period = 3600, threshold = 1, limiter = limiter.get_ref())]
 async fn own(limiter: Data<Limiter>, body: Bytes) -> Limited<String> {
     Ok(body.len().to_string())
 }
 
 #[get("/several")]
-#[rate_limit(name = "actix several", period = 30, threshold = 5)]
+#[rate_limit(name = "actix several", period = 3600, threshold = 5)]
 async fn several() -> Limited<&'static str> {
     #[rate_limit(name = "actix inner", period = 1, threshold = 5, key = "constant")]
     async fn inner() -> Limited<()> {
@@ -115,14 +115,14 @@ async fn an_admitted_and_a_refused_request() {
         let ask = || client().get(server.url(path)).header("x-user", "alice").send();
         let admitted = ask().await.unwrap();
         assert_eq!(admitted.status(), 200);
-        assert_eq!(admitted.headers()["ratelimit-policy"], format!(r#""{name}";q=1;w=30"#));
-        assert_eq!(admitted.headers()["ratelimit"], format!(r#""{name}";r=0;t=30"#));
+        assert_eq!(admitted.headers()["ratelimit-policy"], format!(r#""{name}";q=1;w=3600"#));
+        assert_eq!(admitted.headers()["ratelimit"], format!(r#""{name}";r=0;t=3600"#));
         assert_eq!(admitted.text().await.unwrap(), "hello");
 
         let refused = ask().await.unwrap();
         assert_eq!(refused.status(), 429);
         let wait = refused.headers()["retry-after"].to_str().unwrap().to_owned();
-        assert!((1..=30).contains(&wait.parse::<u32>().unwrap()), "{wait}");
+        assert!((1..=3600).contains(&wait.parse::<u32>().unwrap()), "{wait}");
         assert_eq!(refused.headers()["ratelimit"], format!(r#""{name}";r=0;t={wait}"#));
         assert_eq!(refused.headers().get_all("ratelimit").iter().count(), 1);
         assert_eq!(refused.headers()["cache-control"], "no-store");
@@ -133,12 +133,12 @@ async fn an_admitted_and_a_refused_request() {
     let listed = client().get(server.url("/several")).header("x-user", "alice");
     let listed = listed.send().await.unwrap();
     // Not that of an explicit key.
-    assert_eq!(listed.headers()["ratelimit"], r#""actix several";r=4;t=30"#);
+    assert_eq!(listed.headers()["ratelimit"], r#""actix several";r=4;t=3600"#);
     let with_all = Server::start(by_user().explicit_keys(true), Limiter::in_memory());
     let listed = client().get(with_all.url("/several")).header("x-user", "bob");
     let listed = listed.send().await.unwrap();
     let ratelimit = listed.headers()["ratelimit"].to_str().unwrap();
-    assert!(ratelimit.starts_with(r#""actix several";r=4;t=30, "actix inner";r="#), "{ratelimit}");
+    assert!(ratelimit.starts_with(r#""actix several";r=4;t=3600, "actix inner";r="#), "{ratelimit}");
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ struct MyGreeter {
 
 #[tonic::async_trait]
 impl Greeter for MyGreeter {
-    #[rate_limit(name = "greet", period = 30, threshold = 2, limiter = self.limiter)]
+    #[rate_limit(name = "greet", period = 3600, threshold = 2, limiter = self.limiter)]
     async fn say_hello(
         &self,
         request: Request<HelloRequest>,
@@ -121,10 +121,10 @@ async fn a_refusal_is_a_status_with_details() {
     let field = |metadata: &tonic::metadata::MetadataMap, name: &str| {
         metadata.get(name).unwrap().to_str().unwrap().to_owned()
     };
-    let [wide, greet_twice] = [r#""wide";q=1000;w=60"#, r#""greet";q=2;w=30"#];
+    let [wide, greet_twice] = [r#""wide";q=1000;w=60"#, r#""greet";q=2;w=3600"#];
     let policies = format!("{wide}, {greet_twice}");
     assert_eq!(field(admitted.metadata(), "ratelimit-policy"), policies);
-    assert_eq!(field(admitted.metadata(), "ratelimit"), r#""wide";r=999;t=60, "greet";r=1;t=30"#);
+    assert_eq!(field(admitted.metadata(), "ratelimit"), r#""wide";r=999;t=60, "greet";r=1;t=3600"#);
     greet(&mut client, Some("a")).await.unwrap();
 
     let refused = greet(&mut client, Some("a")).await.unwrap_err();
