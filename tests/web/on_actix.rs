@@ -138,7 +138,10 @@ async fn an_admitted_and_a_refused_request() {
     let listed = client().get(with_all.url("/several")).header("x-user", "bob");
     let listed = listed.send().await.unwrap();
     let ratelimit = listed.headers()["ratelimit"].to_str().unwrap();
-    assert!(ratelimit.starts_with(r#""actix several";r=4;t=3600, "actix inner";r="#), "{ratelimit}");
+    assert!(
+        ratelimit.starts_with(r#""actix several";r=4;t=3600, "actix inner";r="#),
+        "{ratelimit}"
+    );
 }
 
 #[tokio::test]

@@ -44,6 +44,7 @@ use super::single_value::MalformedHeader;
 /// let stranger: IpAddr = "192.0.2.1".parse().unwrap();
 /// assert_eq!(address.resolve(Some(stranger), lines), Some(stranger));
 /// ```
+#[must_use = "the address of a client is passed to an identity"]
 #[derive(Clone, Debug)]
 pub struct ClientAddress {
     proxies: Proxies,
@@ -62,7 +63,6 @@ enum Proxies {
 
 impl ClientAddress {
     /// Finds the peer of the socket; headers are not read.
-    #[must_use]
     pub fn peer() -> Self {
         Self::behind_hops(0)
     }
@@ -83,7 +83,6 @@ impl ClientAddress {
     ///
     /// In a list, the client is the rightmost address that is no trusted proxy's. A header with a single
     /// address names the client.
-    #[must_use]
     pub fn behind(proxies: TrustedProxies) -> Self {
         Self { proxies: Proxies::Trusted(proxies), ..Self::peer() }
     }
@@ -106,7 +105,6 @@ impl ClientAddress {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     #[doc(alias = "cf-connecting-ip")]
     pub fn cloudflare(proxies: TrustedProxies) -> Self {
         Self::behind(proxies).header(ForwardingHeader::Single("cf-connecting-ip"))
@@ -117,7 +115,6 @@ impl ClientAddress {
     ///
     /// The proxies are the networks of `CLOUDFRONT_ORIGIN_FACING` in AWS's `ip-ranges.json`. The service
     /// must be the next hop, as behind [`cloudflare`](Self::cloudflare).
-    #[must_use]
     #[doc(alias = "cloudfront-viewer-address")]
     pub fn cloudfront(proxies: TrustedProxies) -> Self {
         Self::behind(proxies).header(ForwardingHeader::CloudFrontViewerAddress)
@@ -129,7 +126,6 @@ impl ClientAddress {
     ///
     /// A client that reaches the service past one of the proxies can choose its address. Prefer
     /// [`behind_proxies`](Self::behind_proxies) if the proxies' networks are known.
-    #[must_use]
     pub fn behind_hops(hops: usize) -> Self {
         Self { proxies: Proxies::Hops(hops), header: ForwardingHeader::default(), ipv6_prefix: 64 }
     }
@@ -149,7 +145,6 @@ impl ClientAddress {
     /// // The proxy has passed on a line of the client: which one is the proxy's is unknown.
     /// assert_eq!(address.resolve(Some(proxy), [&b"198.51.100.7"[..], b"203.0.113.9"]), None);
     /// ```
-    #[must_use]
     pub fn header(mut self, header: ForwardingHeader) -> Self {
         self.header = header;
         self
@@ -157,7 +152,6 @@ impl ClientAddress {
 
     /// Sets the leading bits of an IPv6 address that count: 64 by default, at most 128. An embedded
     /// IPv4 address counts as a whole.
-    #[must_use]
     pub fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits.min(128);
         self

@@ -22,6 +22,7 @@ use crate::{
 
 /// A layer or middleware that applies limits to requests of type `R` before they are served:
 /// `web::tower::RateLimitLayer` or `web::actix::RateLimitMiddleware`.
+#[must_use = "a layer does nothing until it is added to a service"]
 pub struct RateLimitLayer<R, H> {
     pub(super) gate: Arc<Gate<R>>,
     pub(super) responder: H,
@@ -41,20 +42,17 @@ pub(super) struct Gate<R> {
 impl<R, H> RateLimitLayer<R, H> {
     /// Adds a limit, which is decided together with those before it, as by
     /// [`check_all`](Limiter::check_all). Add the narrowest first.
-    #[must_use]
     pub fn and(self, limit: impl Into<Limit<R>>) -> Self {
         self.with(|gate| gate.limits.push(limit.into()))
     }
 
     /// Sets the limiter; the installed one by default.
-    #[must_use]
     pub fn limiter(self, limiter: Limiter) -> Self {
         self.with(|gate| gate.limiter = Some(limiter))
     }
 
     /// Counts for the caller that `identity` finds, instead of the ambient one. It does not change the
     /// ambient caller of the service.
-    #[must_use]
     pub fn identity(self, identity: Identity<R>) -> Self {
         self.with(|gate| gate.identity = Some(identity))
     }
@@ -62,21 +60,18 @@ impl<R, H> RateLimitLayer<R, H> {
     /// Sets the treatment of requests without an ambient caller, if no [`identity`](Self::identity) is set:
     /// those that passed no layer with an identity. [`OnMissing::Reject`] by default, which is also logged
     /// at `error`, once for each limit. [`OnMissing::Shared`] counts all of them together.
-    #[must_use]
     pub fn on_missing(self, on_missing: OnMissing) -> Self {
         self.with(|gate| gate.on_missing = on_missing)
     }
 
     /// Sets the syntax of the rate limit headers. An [`IdentityLayer`](super::IdentityLayer) further
     /// out replaces them by its own.
-    #[must_use]
     pub fn headers(self, syntax: HeaderSyntax) -> Self {
         self.with(|gate| gate.reply.syntax = syntax)
     }
 
     /// Sets the wait that clients are told by a [`Busy`](crate::Busy), or `None` for none, instead of that of the limiter:
     /// [`retry_busy_after`](crate::LimiterBuilder::retry_busy_after).
-    #[must_use]
     pub fn retry_busy_after(self, wait: impl Into<Option<Duration>>) -> Self {
         self.with(|gate| gate.reply.busy_wait = BusyWait::OfLayer(wait.into()))
     }
@@ -85,7 +80,6 @@ impl<R, H> RateLimitLayer<R, H> {
     ///
     /// Do not decide by what the client writes, such as a header or a method: clients could skip the
     /// limit. Paths are safe, because they select the handler; see [`paths`](super::middleware::paths).
-    #[must_use]
     pub fn skip(self, skip: impl Fn(&R) -> bool + Send + Sync + 'static) -> Self {
         self.with(|gate| gate.skip = Some(Arc::new(skip)))
     }

@@ -26,6 +26,7 @@ use crate::caller::Caller;
 /// [`OnMissing::Shared`]. A malformed identity is never a missing one: no alternative is tried. The
 /// request is refused, unless [`on_malformed`](Self::on_malformed) is [`OnMalformed::Shared`].
 /// Every request is counted or refused.
+#[must_use = "an identity does nothing until it is passed to a layer"]
 pub struct Identity<R> {
     /// The first, and its alternatives in their order.
     extractors: Vec<Extractor<R>>,
@@ -112,13 +113,11 @@ pub trait Sealed {}
 impl<R: RequestHead + 'static> Identity<R> {
     /// Identifies callers by the address at the other end of the socket: the client's, if it connects
     /// directly.
-    #[must_use]
     pub fn peer() -> Self {
         Self::address(ClientAddress::peer())
     }
 
     /// Identifies callers by the client's address.
-    #[must_use]
     pub fn address(address: ClientAddress) -> Self {
         Self::from_extractor(move |request: &R| {
             let lines = request.header_lines(address.header_name());
@@ -134,14 +133,12 @@ impl<R: RequestHead + 'static> Identity<R> {
     /// caller. A digest does not hide values that can be guessed, such as names.
     ///
     /// A header that is repeated, empty, or not UTF-8 is malformed.
-    #[must_use]
     pub fn header(name: &str) -> Self {
         Self::of_header(name, |value| Caller::digest(value))
     }
 
     /// Identifies callers as [`header`](Self::header) does, but with the value readable in the store's
     /// keys: for names, never for secrets.
-    #[must_use]
     pub fn plain_header(name: &str) -> Self {
         Self::of_header(name, |value| Caller::from(value))
     }
@@ -155,7 +152,6 @@ impl<R: RequestHead + 'static> Identity<R> {
 
     /// Identifies callers by the text that the `Display` of an extension of type `T` writes, such as an id. An
     /// authentication layer further out has inserted it.
-    #[must_use]
     pub fn extension<T: fmt::Display + Send + Sync + 'static>() -> Self {
         Self::from_fn(|request: &R| request.extension(|principal: &T| Caller::from(principal)))
     }
@@ -206,14 +202,12 @@ impl<R: RequestHead + 'static> Identity<R> {
     /// let identity = Identity::header("x-api-key").or(Identity::peer());
     /// # }
     /// ```
-    #[must_use]
     pub fn or(mut self, other: Self) -> Self {
         self.extractors.extend(other.extractors);
         self
     }
 
     /// Sets the treatment of requests without an identity; [`OnMissing::Reject`] by default.
-    #[must_use]
     pub fn on_missing(mut self, on_missing: OnMissing) -> Self {
         self.on_missing = on_missing;
         self
@@ -229,13 +223,11 @@ impl<R: RequestHead + 'static> Identity<R> {
     /// let identity = Identity::header("x-api-key").unauthorized("ApiKey");
     /// # }
     /// ```
-    #[must_use]
     pub fn unauthorized(self, challenge: &'static str) -> Self {
         self.on_missing(OnMissing::Unauthorized(challenge))
     }
 
     /// Sets the treatment of malformed identities; [`OnMalformed::Reject`] by default.
-    #[must_use]
     pub fn on_malformed(mut self, on_malformed: OnMalformed) -> Self {
         self.on_malformed = on_malformed;
         self

@@ -32,6 +32,7 @@ use crate::{caller::Caller, policy::Policy};
 /// let layer = RateLimitLayer::new(limit);
 /// # }
 /// ```
+#[must_use = "a limit does nothing until a layer applies it"]
 pub struct Limit<R> {
     policy: SharedFn<R, Option<Policy>>,
     cost: Option<SharedFn<R, u32>>,
@@ -49,7 +50,6 @@ pub(super) struct PlannedCheck {
 
 impl<R: RequestHead + 'static> Limit<R> {
     /// Creates a limit that takes one unit of `policy` for each request.
-    #[must_use]
     pub fn new(policy: Policy) -> Self {
         Self::from_fn(move |_| Some(policy))
     }
@@ -67,7 +67,6 @@ impl<R: RequestHead + 'static> Limit<R> {
     /// admitted and takes nothing.
     ///
     /// A request of more units than the policy ever admits is refused with 422.
-    #[must_use]
     pub fn cost(mut self, cost: impl Fn(&R) -> u32 + Send + Sync + 'static) -> Self {
         self.cost = Some(Arc::new(cost));
         self
@@ -90,14 +89,12 @@ impl<R: RequestHead + 'static> Limit<R> {
     ///     .leave(|request: &Parts| if request.extensions.get::<IsBatch>().is_some() { 20 } else { 0 });
     /// # }
     /// ```
-    #[must_use]
     pub fn leave(mut self, percent: impl Fn(&R) -> u32 + Send + Sync + 'static) -> Self {
         self.leave = Some(Arc::new(percent));
         self
     }
 
     /// Counts for the caller that `identity` finds, instead of the layer's.
-    #[must_use]
     pub fn identity(mut self, identity: Identity<R>) -> Self {
         self.identity = Some(identity);
         self

@@ -65,6 +65,7 @@ pub fn body_units<R: RequestHead>(
 
 /// A layer or middleware that sets the ambient caller of requests of type `R`, and adds the headers with the
 /// remaining quota to responses: `web::tower::IdentityLayer` or `web::actix::IdentityMiddleware`.
+#[must_use = "a layer does nothing until it is added to a service"]
 pub struct IdentityLayer<R, H> {
     identity: Identity<R>,
     pub(super) reply: ResponseSettings,
@@ -76,7 +77,6 @@ pub struct IdentityLayer<R, H> {
 
 impl<R, H> IdentityLayer<R, H> {
     /// Sets the syntax of the rate limit headers.
-    #[must_use]
     pub fn headers(mut self, syntax: HeaderSyntax) -> Self {
         self.reply.syntax = syntax;
         self
@@ -84,7 +84,6 @@ impl<R, H> IdentityLayer<R, H> {
 
     /// Sets the wait that clients are told by a [`Busy`](crate::Busy), or `None` for none, instead of that of the limiter:
     /// [`retry_busy_after`](crate::LimiterBuilder::retry_busy_after).
-    #[must_use]
     pub fn retry_busy_after(mut self, wait: impl Into<Option<Duration>>) -> Self {
         self.reply.busy_wait = BusyWait::OfLayer(wait.into());
         self
@@ -94,7 +93,6 @@ impl<R, H> IdentityLayer<R, H> {
     ///
     /// Use it only where no client can name another's key: the headers of a login would show everyone
     /// how often an account was tried.
-    #[must_use]
     pub fn explicit_keys(mut self, are_listed: bool) -> Self {
         self.explicit_keys = are_listed;
         self
@@ -104,7 +102,6 @@ impl<R, H> IdentityLayer<R, H> {
     ///
     /// Do not decide by what the client writes, such as a header or a method: clients could skip their
     /// limits. Paths are safe, because they select the handler; see [`paths`].
-    #[must_use]
     pub fn skip(mut self, skip: impl Fn(&R) -> bool + Send + Sync + 'static) -> Self {
         self.skip = Some(Arc::new(skip));
         self
@@ -130,7 +127,6 @@ impl<R, H> IdentityLayer<R, H> {
     /// let layer = IdentityLayer::new(Identity::peer()).answer_refusals();
     /// # }
     /// ```
-    #[must_use]
     pub fn answer_refusals(mut self) -> Self {
         self.replaced.lost = true;
         self

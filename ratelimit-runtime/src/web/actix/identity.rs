@@ -53,7 +53,6 @@ pub type IdentityMiddleware = web::IdentityLayer<ServiceRequest, Responder>;
 
 impl IdentityMiddleware {
     /// Creates a middleware that finds callers by `identity`.
-    #[must_use]
     pub fn new(identity: Identity) -> Self {
         Self::with_responder(identity, None)
     }
@@ -62,7 +61,6 @@ impl IdentityMiddleware {
     ///
     /// It is called for requests without an identity. It also replaces the responses that this crate
     /// made of a limit's refusal further in. Headers such as `Retry-After` are added.
-    #[must_use]
     pub fn respond(
         self,
         respond: impl Fn(&Refusal) -> HttpResponse + Send + Sync + 'static,

@@ -72,13 +72,11 @@ pub type RateLimitMiddleware = web::RateLimitLayer<ServiceRequest, Responder>;
 impl RateLimitMiddleware {
     /// Creates a middleware that applies `limit`: a [`Limit`], or a [`Policy`](crate::Policy), whose name is
     /// the name of the limit.
-    #[must_use]
     pub fn new(limit: impl Into<Limit>) -> Self {
         Self { gate: Arc::new(Gate::new(limit.into())), responder: None }
     }
 
     /// Sets the function that builds refusal responses. Headers such as `Retry-After` are added.
-    #[must_use]
     pub fn respond(
         mut self,
         respond: impl Fn(&Refusal) -> HttpResponse + Send + Sync + 'static,

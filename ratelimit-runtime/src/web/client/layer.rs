@@ -76,6 +76,7 @@ type KeyOf = Arc<dyn Fn(&Parts) -> Caller + Send + Sync>;
 /// # Ok(())
 /// # }
 /// ```
+#[must_use = "a layer does nothing until it is added to a client"]
 #[derive(Clone)]
 pub struct HeedLayer {
     limiter: Limiter,
@@ -87,7 +88,6 @@ pub struct HeedLayer {
 impl HeedLayer {
     /// Creates a layer that asks for a turn under a [sliding window](Policy::sliding_window) for the `key` of each request,
     /// such as its endpoint. Requests wait for up to 30 s.
-    #[must_use]
     pub fn new(
         limiter: Limiter,
         policy: Policy,
@@ -97,7 +97,6 @@ impl HeedLayer {
     }
 
     /// Sets the time for which a request may wait for its turns in all.
-    #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait, ..self }
     }

@@ -49,7 +49,6 @@ pub type IdentityLayer<H = ProblemJson> = web::IdentityLayer<Parts, H>;
 
 impl IdentityLayer {
     /// Creates a layer that finds callers by `identity`.
-    #[must_use]
     pub fn new(identity: Identity) -> Self {
         Self::with_responder(identity, ProblemJson)
     }
@@ -60,7 +59,6 @@ impl<H> IdentityLayer<H> {
     ///
     /// It is called for requests without an identity. It also replaces the responses that this crate
     /// made of a limit's refusal further in. Headers such as `Retry-After` are added.
-    #[must_use]
     pub fn respond<F, B>(self, respond: F) -> IdentityLayer<F>
     where
         F: Fn(&Refusal) -> Response<B>,

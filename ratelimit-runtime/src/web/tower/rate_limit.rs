@@ -97,7 +97,6 @@ pub type RateLimitLayer<H = ProblemJson> = web::RateLimitLayer<Parts, H>;
 impl RateLimitLayer {
     /// Creates a layer that applies `limit`: a [`Limit`], or a [`Policy`](crate::Policy), whose name is the
     /// name of the limit.
-    #[must_use]
     pub fn new(limit: impl Into<Limit>) -> Self {
         Self { gate: Arc::new(Gate::new(limit.into())), responder: ProblemJson }
     }
@@ -105,7 +104,6 @@ impl RateLimitLayer {
 
 impl<H> RateLimitLayer<H> {
     /// Sets the function that builds refusal responses. Headers such as `Retry-After` are added.
-    #[must_use]
     pub fn respond<F, B>(self, respond: F) -> RateLimitLayer<F>
     where
         F: Fn(&Refusal) -> Response<B>,
