@@ -1,6 +1,6 @@
 //! Inside a layer, a call of an annotated handler is in flight until the handler's response has been sent.
 
-use std::{convert::Infallible, io, sync::Arc};
+use std::{convert::Infallible, io};
 
 use actix_web::{
     HttpResponse,
@@ -24,12 +24,12 @@ use ratelimit_runtime::{
     },
 };
 use reqwest::Client;
-use tokio::{net::TcpListener, sync::Notify, task::yield_now};
+use tokio::{net::TcpListener, task::yield_now};
 use tonic::{Code, Status, transport::server::TcpIncoming};
 
 use crate::{
     in_flight::{
-        ONE, Replies, assert_held_until_the_end, body,
+        End, ONE, Replies, assert_held_until_the_end, body,
         feed::{
             feed_client::FeedClient,
             feed_server::{Feed as FeedService, FeedServer},
@@ -44,12 +44,12 @@ use crate::{
 #[derive(Clone)]
 struct Feed {
     limiter: Limiter,
-    end: Arc<Notify>,
+    end: End,
 }
 
 impl Feed {
     fn new(limiter: Limiter) -> Self {
-        Self { limiter, end: Arc::default() }
+        Self { limiter, end: End::default() }
     }
 
     async fn is_free(&self) -> bool {
@@ -59,7 +59,7 @@ impl Feed {
 
 #[rate_limit(policy = ONE, limiter = feed.limiter)]
 async fn chunks(State(feed): State<Feed>) -> Limited<Body> {
-    Ok(body(feed.end))
+    Ok(body(&feed.end))
 }
 
 #[rate_limit(policy = ONE, limiter = feed.limiter, decision = quota)]
@@ -68,19 +68,19 @@ async fn events(
 ) -> Limited<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     assert!(quota.has_permit());
     yield_now().await;
-    Ok(Sse::new(parts(feed.end).map(|part| Ok(Event::default().data(part)))))
+    Ok(Sse::new(parts(&feed.end).map(|part| Ok(Event::default().data(part)))))
 }
 
 #[rate_limit(name = "beside", threshold = 100, limiter = feed.limiter, key = 1)]
 #[rate_limit(policy = ONE, limiter = feed.limiter)]
 async fn beside_a_window(State(feed): State<Feed>) -> Limited<Body> {
-    Ok(body(feed.end))
+    Ok(body(&feed.end))
 }
 
 #[rate_limit(policy = ONE, limiter = feed.limiter)]
 async fn open(feed: &Feed) -> Limited<Body> {
     yield_now().await;
-    Ok(body(Arc::clone(&feed.end)))
+    Ok(body(&feed.end))
 }
 
 /// The helper's stream is the response.
@@ -118,10 +118,10 @@ async fn on_axum_over_http_1_and_2() {
 }
 
 /// Returns a part, and an error once `end` is notified.
-fn failing(end: &Arc<Notify>) -> impl Stream<Item = Result<&'static str, io::Error>> + use<> {
-    let end = Arc::clone(end);
+fn failing(end: &End) -> impl Stream<Item = Result<&'static str, io::Error>> + use<> {
+    let end = end.notified();
     let error = async move {
-        end.notified().await;
+        end.await;
         Err(io::Error::other("in the middle"))
     };
     stream::iter([Ok("first")]).chain(stream::once(error))
@@ -129,7 +129,7 @@ fn failing(end: &Arc<Notify>) -> impl Stream<Item = Result<&'static str, io::Err
 
 #[rate_limit(policy = ONE, limiter = feed.limiter)]
 async fn chunks_on_actix(feed: Data<Feed>) -> Limited<HttpResponse> {
-    let parts = parts(Arc::clone(&feed.end)).map(|part| Ok::<_, Infallible>(Bytes::from(part)));
+    let parts = parts(&feed.end).map(|part| Ok::<_, Infallible>(Bytes::from(part)));
     Ok(HttpResponse::Ok().streaming(parts))
 }
 
@@ -154,7 +154,7 @@ async fn on_actix() {
     let mut fails = fails.send().await.unwrap();
     assert_eq!(fails.chunk().await.unwrap().unwrap(), "first");
     assert!(!feed.is_free().await);
-    feed.end.notify_one();
+    feed.end.notify();
     fails.chunk().await.unwrap_err();
     until("a free permit", async || feed.is_free().await.then_some(())).await;
 }
@@ -173,7 +173,7 @@ impl FeedService for Feed {
                 failing(&self.end).map(|part| Ok(HelloReply { message: part?.to_owned() }));
             return Ok(tonic::Response::new(replies.boxed()));
         }
-        let replies = parts(Arc::clone(&self.end));
+        let replies = parts(&self.end);
         let replies = replies.map(|part| Ok(HelloReply { message: part.to_owned() }));
         Ok(tonic::Response::new(replies.boxed()))
     }
@@ -194,7 +194,7 @@ async fn on_tonic() {
     assert_eq!(first.message().await.unwrap().unwrap().message, "first");
     let busy = client.follow(message("alice")).await.unwrap_err();
     assert_eq!(busy.code(), Code::ResourceExhausted);
-    feed.end.notify_one();
+    feed.end.notify();
     assert_eq!(first.message().await.unwrap().unwrap().message, "last");
     assert_eq!(first.message().await.unwrap(), None);
 
@@ -203,7 +203,7 @@ async fn on_tonic() {
     let mut fails = client.follow(fails).await.unwrap().into_inner();
     assert_eq!(fails.message().await.unwrap().unwrap().message, "first");
     assert!(!feed.is_free().await);
-    feed.end.notify_one();
+    feed.end.notify();
     assert!(fails.message().await.unwrap_err().message().contains("in the middle"));
     until("a free permit", async || feed.is_free().await.then_some(())).await;
 
@@ -232,7 +232,7 @@ async fn under_each_store_a_body_that_is_dropped_or_fails_ends_its_request() {
         let mut parts = fails.into_body().into_data_stream();
         assert_eq!(parts.next().await.unwrap().unwrap(), "first");
         assert!(!feed.is_free().await);
-        feed.end.notify_one();
+        feed.end.notify();
         parts.next().await.unwrap().unwrap_err();
         until("a free permit", async || feed.is_free().await.then_some(())).await;
     })
@@ -292,7 +292,7 @@ async fn a_function_is_over_before_its_request_goes_on() {
         step(&feed).await?;
         yield_now().await;
         assert!(feed.is_free().await);
-        Ok(body(feed.end))
+        Ok(body(&feed.end))
     }
     let feed = Feed::new(Limiter::in_memory());
     let steps = Router::new().route("/", get(steps)).with_state(feed.clone()).layer(by_user());
@@ -304,19 +304,20 @@ async fn a_function_is_over_before_its_request_goes_on() {
 async fn checks_by_hand_spawned_tasks_and_moved_decisions_are_in_flight_as_without_a_layer() {
     #[rate_limit(policy = ONE, limiter = feed.limiter, key = Caller::digest("alice"))]
     async fn spawned(feed: Feed) -> Limited<Body> {
-        Ok(body(feed.end))
+        Ok(body(&feed.end))
     }
     async fn spawns(State(feed): State<Feed>) -> Limited<Body> {
         tokio::spawn(spawned(feed)).await.unwrap()
     }
     async fn checks(State(feed): State<Feed>) -> Limited<Body> {
         let _in_flight = feed.limiter.check(&ONE, caller::current().unwrap()).await?;
-        Ok(body(feed.end))
+        Ok(body(&feed.end))
     }
     #[rate_limit(policy = ONE, limiter = feed.limiter, decision = moved)]
     async fn moves(State(feed): State<Feed>) -> Limited<()> {
+        let end = feed.end.notified();
         tokio::spawn(async move {
-            feed.end.notified().await;
+            end.await;
             drop(moved);
         });
         Ok(())
@@ -334,7 +335,7 @@ async fn checks_by_hand_spawned_tasks_and_moved_decisions_are_in_flight_as_witho
     }
     let response = ask(&router, request("/moves", "alice")).await;
     assert_eq!((response.status().as_u16(), feed.is_free().await), (200, false));
-    feed.end.notify_one();
+    feed.end.notify();
     until("a free permit", async || feed.is_free().await.then_some(())).await;
 }
 

@@ -23,7 +23,10 @@ use ratelimit_runtime::{
     },
 };
 use reqwest::Client;
-use tokio::{net::TcpListener, sync::Notify};
+use tokio::{
+    net::TcpListener,
+    sync::{Notify, watch},
+};
 use tonic::{Code, Status, transport::server::TcpIncoming};
 use tower::{ServiceBuilder, service_fn};
 
@@ -53,16 +56,36 @@ use feed::{
 pub(crate) const ONE: Policy = Policy::concurrency_limit("feed", 1);
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// Ends streams: all that have begun, as one whose client has gone may be open still.
+#[derive(Clone, Default)]
+pub(crate) struct End(watch::Sender<()>);
+
+impl End {
+    pub(crate) fn notify(&self) {
+        self.0.send_replace(());
+    }
+
+    /// Waits for the next end after now.
+    pub(crate) fn notified(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (mut next, end) = (self.0.subscribe(), self.clone());
+        async move {
+            next.changed().await.expect("a sender is here");
+            drop(end);
+        }
+    }
+}
+
 /// The first part of a stream at once, and the last one when the test says so.
-pub(crate) fn parts(end: Arc<Notify>) -> impl Stream<Item = &'static str> + Send {
+pub(crate) fn parts(end: &End) -> impl Stream<Item = &'static str> + Send + use<> {
+    let end = end.notified();
     let last = async move {
-        end.notified().await;
+        end.await;
         "last"
     };
     stream::iter(["first"]).chain(stream::once(last))
 }
 
-pub(crate) fn body(end: Arc<Notify>) -> Body {
+pub(crate) fn body(end: &End) -> Body {
     Body::from_stream(parts(end).map(Ok::<_, Infallible>))
 }
 
@@ -81,7 +104,7 @@ async fn part(response: &mut reqwest::Response) -> Option<String> {
 }
 
 /// Follows a stream that one request of a user may at a time.
-pub(crate) async fn assert_held_until_the_end(client: &Client, url: &str, end: &Notify) {
+pub(crate) async fn assert_held_until_the_end(client: &Client, url: &str, end: &End) {
     let mut first = follow(client, url, "alice").await;
     assert_eq!(first.status(), 200);
     assert!(part(&mut first).await.unwrap().contains("first"));
@@ -95,7 +118,7 @@ pub(crate) async fn assert_held_until_the_end(client: &Client, url: &str, end: &
     assert_eq!(field("cache-control"), Some("no-store"));
     assert_eq!(field("content-type"), Some("application/problem+json"));
 
-    end.notify_one();
+    end.notify();
     assert!(part(&mut first).await.unwrap().contains("last"));
     assert_eq!(part(&mut first).await, None);
     // It is free before the client knows of the end.
@@ -120,16 +143,16 @@ async fn on_axum_over_http_1_and_2() {
     let http1 = Client::builder().no_proxy().http1_only().build().unwrap();
     let http2 = Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
     for client in [http1, http2] {
-        let end = Arc::new(Notify::new());
-        let events = async |State(end): State<Arc<Notify>>| {
-            Sse::new(parts(end).map(|part| Ok::<_, Infallible>(Event::default().data(part))))
+        let end = End::default();
+        let events = async |State(end): State<End>| {
+            Sse::new(parts(&end).map(|part| Ok::<_, Infallible>(Event::default().data(part))))
         };
         let layer =
             || RateLimitLayer::new(ONE).on_missing(OnMissing::Shared).limiter(Limiter::in_memory());
         let router = Router::new()
-            .route("/chunks", get(async |State(end)| body(end)).layer(layer()))
+            .route("/chunks", get(async |State(end): State<End>| body(&end)).layer(layer()))
             .route("/events", get(events).layer(layer()))
-            .with_state(Arc::clone(&end))
+            .with_state(end.clone())
             .layer(by_user());
         let url = format!("http://{}", serve(router).await);
         for path in ["/chunks", "/events"] {
@@ -140,10 +163,10 @@ async fn on_axum_over_http_1_and_2() {
 
 #[tokio::test]
 async fn on_tower_with_a_body_of_its_own() {
-    let end = Arc::new(Notify::new());
-    let of_service = Arc::clone(&end);
+    let end = End::default();
+    let of_service = end.clone();
     let service = service_fn(move |_: Request<Body>| {
-        let response = Response::new(PermitBody::new(body(Arc::clone(&of_service))));
+        let response = Response::new(PermitBody::new(body(&of_service)));
         async { Ok::<_, Infallible>(response) }
     });
     let layer =
@@ -155,19 +178,19 @@ async fn on_tower_with_a_body_of_its_own() {
 
 #[tokio::test]
 async fn on_actix() {
-    let end = Arc::new(Notify::new());
-    let data = Arc::clone(&end);
+    let end = End::default();
+    let data = end.clone();
     let layer =
         RateLimitMiddleware::new(ONE).on_missing(OnMissing::Shared).limiter(Limiter::in_memory());
     let identity = web::actix::IdentityMiddleware::new(web::actix::Identity::header("x-user"));
     let server = Server::serve(identity, move |config| {
-        let chunks = async |end: Data<Notify>| {
-            let parts = parts(end.into_inner()).map(|part| Ok::<_, Infallible>(Bytes::from(part)));
+        let chunks = async |end: Data<End>| {
+            let parts = parts(&end).map(|part| Ok::<_, Infallible>(Bytes::from(part)));
             actix_web::HttpResponse::Ok().streaming(parts)
         };
         let resource =
             actix::resource("/chunks").wrap(layer.clone()).route(actix::get().to(chunks));
-        config.app_data(Data::from(Arc::clone(&data))).service(resource);
+        config.app_data(Data::new(data.clone())).service(resource);
     });
     assert_held_until_the_end(&client(), &server.url("/chunks"), &end).await;
 }
@@ -178,10 +201,10 @@ async fn responses_without_an_end_to_come_hold_nothing_and_several_permits_are_h
     let limiter = Limiter::in_memory();
     let all = || Identity::from_fn(|_| Some("all".into()));
     let layer = RateLimitLayer::new(ONE).and(Limit::new(ALL).identity(all()));
-    let end = Arc::new(Notify::new());
+    let end = End::default();
     let router = Router::new()
         .route("/empty", get(async || ()))
-        .route("/feed", get(async || body(end)))
+        .route("/feed", get(async move || body(&end)))
         .layer(layer.limiter(limiter.clone()))
         .layer(by_user());
     let free = async || {
@@ -227,7 +250,7 @@ async fn a_request_whose_client_leaves_before_the_response_is_not_in_flight() {
     until("a free permit", async || limiter.peek(&ONE, Caller::digest("alice")).await.ok()).await;
 }
 
-struct Streams(Arc<Notify>);
+struct Streams(End);
 
 pub(crate) type Replies = Pin<Box<dyn Stream<Item = Result<HelloReply, Status>> + Send>>;
 
@@ -239,7 +262,7 @@ impl Feed for Streams {
         &self,
         _: tonic::Request<HelloRequest>,
     ) -> Result<tonic::Response<Replies>, Status> {
-        let replies = parts(Arc::clone(&self.0));
+        let replies = parts(&self.0);
         let replies = replies.map(|part| Ok(HelloReply { message: part.to_owned() }));
         Ok(tonic::Response::new(replies.boxed()))
     }
@@ -256,15 +279,15 @@ impl Greeter for Streams {
 }
 
 /// Serves both services behind a limit on a port of its own. Returns its URL.
-async fn serve_grpc(end: &Arc<Notify>, limit: Limit) -> String {
+async fn serve_grpc(end: &End, limit: Limit) -> String {
     let layer =
         RateLimitLayer::new(limit).on_missing(OnMissing::Shared).limiter(Limiter::in_memory());
     // The first one is the outermost.
     let server = tonic::transport::Server::builder()
         .layer(by_user().respond(web::tonic::respond))
         .layer(layer.respond(web::tonic::respond))
-        .add_service(FeedServer::new(Streams(Arc::clone(end))))
-        .add_service(GreeterServer::new(Streams(Arc::clone(end))));
+        .add_service(FeedServer::new(Streams(end.clone())))
+        .add_service(GreeterServer::new(Streams(end.clone())));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
@@ -285,7 +308,7 @@ async fn on_tonic_by_service_and_method() {
         ("greeter.v1.Greeter", "SayHello") => Some(GREET),
         other => panic!("{other:?}"),
     });
-    let end = Arc::new(Notify::new());
+    let end = End::default();
     let url = serve_grpc(&end, limit).await;
     let mut feed = FeedClient::connect(url.clone()).await.unwrap();
     let mut greeter = GreeterClient::connect(url).await.unwrap();
@@ -307,7 +330,7 @@ async fn on_tonic_by_service_and_method() {
     assert!(refused.metadata().get("retry-after").is_some());
     assert_eq!(refused.metadata().get("ratelimit-policy").unwrap(), r#""greet";q=2;w=60"#);
 
-    end.notify_one();
+    end.notify();
     assert_eq!(first.message().await.unwrap().unwrap().message, "last");
     assert_eq!(first.message().await.unwrap(), None);
     let mut second = feed.follow(message("alice")).await.unwrap().into_inner();
@@ -332,7 +355,7 @@ async fn a_client_that_has_received_a_response_is_never_told_to_be_in_flight() {
             assert_eq!(response.text().await.unwrap(), "hello");
         }
     }
-    let url = serve_grpc(&Arc::new(Notify::new()), Limit::new(ONE)).await;
+    let url = serve_grpc(&End::default(), Limit::new(ONE)).await;
     let mut greeter = GreeterClient::connect(url).await.unwrap();
     for _ in 0..200 {
         greeter.say_hello(message("alice")).await.unwrap();

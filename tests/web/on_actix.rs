@@ -21,6 +21,8 @@ use ratelimit_runtime::{
     },
 };
 
+use crate::support::client;
+
 type Limited<T> = Result<T, RateLimitError>;
 
 fn by_user() -> IdentityMiddleware {
@@ -102,10 +104,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.handle.stop(false));
     }
-}
-
-fn client() -> reqwest::Client {
-    reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
 #[tokio::test]

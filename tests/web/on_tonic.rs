@@ -129,9 +129,9 @@ async fn a_refusal_is_a_status_with_details() {
 
     let refused = greet(&mut client, Some("a")).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert!(refused.message().starts_with("rate limit `greet` exceeded: at most 2 per 30s"));
+    assert!(refused.message().starts_with("rate limit `greet` exceeded: at most 2 per 3600s"));
     let wait = refused.get_details_retry_info().unwrap().retry_delay.unwrap();
-    assert!(wait > Duration::from_secs(1) && wait <= Duration::from_secs(30), "{wait:?}");
+    assert!(wait > Duration::from_secs(1) && wait <= Duration::from_secs(3_600), "{wait:?}");
     assert_eq!(pushback(&refused), Some(millis(wait)));
     let violations = refused.get_details_quota_failure().unwrap().violations;
     assert_eq!((violations.len(), violations[0].subject.as_str()), (1, "greet"));
@@ -252,7 +252,7 @@ async fn a_pushback_is_never_longer_than_timers_have_room_for() {
 
 #[tokio::test]
 async fn a_client_that_would_give_up_before_the_wait_is_told_not_to_retry() {
-    // The method's limit is of 30 s, and the gate's of 60 s.
+    // The method's limit is of an hour, and the gate's of a minute.
     for gate in [WIDE, NARROW] {
         let identity = Identity::header("x-api-key");
         let mut client = connect(serve(identity, Limiter::in_memory(), gate).await).await;

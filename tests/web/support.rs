@@ -1,6 +1,6 @@
 //! An axum service on loopback, and requests to it.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use axum::{Router, body::Body, http::Request, response::Response};
 use ratelimit_runtime::{
@@ -21,8 +21,10 @@ pub(crate) async fn serve(router: Router) -> SocketAddr {
     address
 }
 
+/// Returns a client whose requests fail if they do not end.
 pub(crate) fn client() -> reqwest::Client {
-    reqwest::Client::builder().no_proxy().build().unwrap()
+    let minute = Duration::from_secs(60);
+    reqwest::Client::builder().no_proxy().timeout(minute).build().unwrap()
 }
 
 pub(crate) fn by_user() -> IdentityLayer {
