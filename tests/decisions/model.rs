@@ -1,7 +1,7 @@
 //! Both stores decide as the specification does, call by call.
 //!
 //! Schedules are random: `MODEL_SEED` chooses one, or another each time if it is `random`. `MODEL_OPS` is the number of checked calls for each
-//! algorithm: 10 000 by default, 10 000 000 for a long run.
+//! algorithm: 25 000 by default, 10 000 000 for a long run.
 
 mod calendar;
 mod in_turns;

@@ -31,9 +31,9 @@ pub fn seed() -> u64 {
     }
 }
 
-/// The calls of each algorithm's test: `MODEL_OPS`, or 10 000.
+/// The calls of each algorithm's test: `MODEL_OPS`, or 25 000.
 pub fn operations() -> usize {
-    env::var("MODEL_OPS").map_or(10_000, |it| it.parse().expect("MODEL_OPS is a number"))
+    env::var("MODEL_OPS").map_or(25_000, |it| it.parse().expect("MODEL_OPS is a number"))
 }
 
 /// One call of a schedule.
