@@ -120,7 +120,10 @@ impl MixedRound {
                 Some(Reply::Admitted { is_counted: true, .. }) => {
                     self.count(call, after, &mut units);
                 }
-                None | Some(Reply::Undecided) if is_young => units.most += call.cost,
+                // One that waits may be charged at a turn ahead although its reply is lost.
+                None | Some(Reply::Undecided) if call.stamp.1 + call.max_wait > after.0 => {
+                    units.most += call.cost;
+                }
                 Some(Reply::Left) if is_young => left += call.cost,
                 // One that waited when its caller was shut out, or when a pause came, has left its place.
                 Some(Reply::Denied | Reply::Refused) if is_young && call.promised.is_some() => {

@@ -58,6 +58,18 @@ fn units_in_redis_without_a_call_and_calls_without_units_break_the_rule() {
 }
 
 #[test]
+fn a_call_without_an_answer_may_be_charged_at_the_turn_that_it_waited_for() {
+    let (asked, answered) = (SECOND / 4, 4 * SECOND / 5);
+    let undecided = |max_wait| {
+        let call = Told { max_wait, ..told(LEDGER, 2, asked, answered, Reply::Undecided) };
+        let outages = vec![(START + asked, START + answered)];
+        Story { outages, ..Story::new() }.call(call, &[]).audit(LEDGER, 3 * SECOND, 2)
+    };
+    undecided(SECOND / 2).is_sound();
+    undecided(SECOND / 10).breaks("charged");
+}
+
+#[test]
 fn keys_that_do_not_expire_break_the_rule() {
     let story = Story::new().calls(LEDGER, [SECOND]);
     story.is_sound();
