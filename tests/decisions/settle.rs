@@ -198,6 +198,23 @@ async fn a_settled_id_stays_charged() {
 }
 
 #[tokio::test]
+async fn a_repetition_of_another_cost_settles_nothing() {
+    on_each_store(async |limiter| {
+        let policy = Policy::sliding_window("repeated", HOUR, 20);
+        for (again, to) in [(1, 4), (3, 4), (1, 2), (1, 0), (3, 2), (3, 0)] {
+            limiter.reset(&policy, "alice").await.unwrap();
+            let check = |cost| limiter.check(&policy, "alice").cost(cost).request_id("job");
+            let first = check(2).await.unwrap();
+            limiter.settle(&check(again).await.unwrap(), to).await.unwrap();
+            assert_eq!(left(limiter, &policy).await, 18, "{again} settled at {to}");
+            limiter.settle(&first, 5).await.unwrap();
+            assert_eq!(left(limiter, &policy).await, 15, "{again} settled at {to}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn an_uncounted_call_is_not_settled() {
     on_each_store(async |limiter| {
         for policy in &COUNTS {

@@ -240,9 +240,10 @@ impl Log {
             entries.add_nameless(now, to - from);
             return self.lasts(now, now);
         }
-        let at = entries.position(mark);
+        // A repetition under a request id may have another cost than the charge.
+        let at = entries.position(mark).filter(|at| entries.units(*at) == from);
         if to < from {
-            let Some(at) = at.filter(|at| entries.units(*at) == from) else { return Micros::ZERO };
+            let Some(at) = at else { return Micros::ZERO };
             entries.lower(at, to);
             if to == 0 {
                 entries.forget(id, mark.at);

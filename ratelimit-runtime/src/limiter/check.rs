@@ -90,7 +90,8 @@ impl<'a> Check<'a> {
     }
 
     /// Sets an id under which the call is charged once. Until the policy's longest period has
-    /// passed since the charge, a check with the same id is admitted without another one.
+    /// passed since the charge, a check with the same id is admitted without another one. If it has another cost, its
+    /// settle does nothing.
     ///
     /// Ids belong to one caller under one policy. They need a
     /// [sliding window](crate::Algorithm::SlidingWindow) without
