@@ -7,8 +7,8 @@ use std::{
 
 use harness::{RedisServer, exceeded, until};
 use ratelimit_runtime::{
-    Caller, Enforcement, Limiter, LimiterBuilder, Override, Plans, Policy, RateLimitError,
-    rate_limit,
+    Caller, Enforcement, Limiter, LimiterBuilder, OnStoreError, Override, Plans, Policy,
+    RateLimitError, rate_limit,
 };
 use tokio::{
     task::JoinSet,
@@ -344,4 +344,49 @@ async fn an_annotated_function_warns() {
         call(&limiter, 7).await.unwrap();
     }
     assert_eq!(warnings.left(), [1]);
+}
+
+#[rate_limit(name = "warned-dynamic", period = "1h", threshold = calls, key = user, warn_at = "80%",
+    limiter = limiter)]
+async fn dynamic(limiter: &Limiter, user: u32, calls: u32) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_override_of_several_tiers_fails_no_call_and_warns_of_the_fullest() {
+    const BY_HAND: Policy = Policy::sliding_window("warned-by-hand", HOUR, 5);
+    let warnings = Warnings::default();
+    let limiter = warnings.builder().in_memory();
+    let several = Override::new().tier(MINUTE, 5).tier(HOUR, 20);
+    for name in ["warned-inline", "warned-dynamic", "warned-by-hand"] {
+        limiter.overrides().here().set(name, several.clone()).unwrap();
+    }
+    for _ in 0..5 {
+        call(&limiter, 8).await.unwrap();
+        dynamic(&limiter, 8, 5).await.unwrap();
+        limiter.check(&BY_HAND, "alice").warn_at(80).await.unwrap();
+    }
+    exceeded(call(&limiter, 8).await);
+    assert_eq!(warnings.left(), [1; 3]);
+}
+
+/// Under `local(20)` the mark is that of the share, for calls that are decided together too.
+#[tokio::test]
+async fn a_process_alone_warns_at_the_mark_of_its_share() {
+    const ALONE: Policy = Policy::fixed_window("warned-alone", HOUR, 100);
+    for is_joint in [false, true] {
+        let warnings = Warnings::default();
+        let builder = warnings.builder().on_store_error(OnStoreError::local::<20>());
+        let limiter = builder.connect_lazy("redis://127.0.0.1:1").unwrap();
+        for _ in 0..20 {
+            let check = limiter.check(&ALONE, "alice").warn_at(80);
+            if is_joint {
+                limiter.check_all([check, limiter.check(&ALONE, "bob")]).await.unwrap();
+            } else {
+                check.await.unwrap();
+            }
+        }
+        warnings.until(1).await;
+        assert_eq!(warnings.left(), [4], "{is_joint}");
+    }
 }

@@ -98,8 +98,10 @@ impl<T: AsCall> JointCall<T> {
     #[cold]
     fn warn(&self) {
         if let (Some(call), Some(Ok(decision))) = (&self.call, &self.answer) {
-            let call = call.as_call();
-            call.warn(&call.effective(), &decision.outcome());
+            let (call, effective, outcome) =
+                (call.as_call(), call.as_call().effective(), decision.outcome());
+            let alone = call.alone(&effective, outcome.decided_by);
+            call.warn(alone.as_ref().unwrap_or(&effective), &outcome);
         }
     }
 

@@ -202,7 +202,8 @@ impl<'a> Check<'a> {
     /// not await. Peeks and calls that no store counts do not warn. While Redis cannot decide, each process warns
     /// for itself under [`OnStoreError::Local`], and not at all otherwise.
     ///
-    /// The policy has one tier; otherwise the check fails with [`InvalidPolicy`](crate::InvalidPolicy).
+    /// The policy has one tier; otherwise the check fails with [`InvalidPolicy`](crate::InvalidPolicy). Under an
+    /// override with several tiers, that with the fewest units left warns.
     pub fn warn_at(mut self, percent: u32) -> Self {
         self.options.warn_at(percent);
         self

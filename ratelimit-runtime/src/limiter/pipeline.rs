@@ -92,7 +92,9 @@ impl<'a> Call<'a> {
             policy.validate_leave(!self.options.max_wait.is_zero())?;
         }
         if self.options.warn_at > 0 {
-            policy.validate_warning(self.options.warn_at)?;
+            // An override with several tiers breaks no call: the tier of its numbers is warned of.
+            let warning = |policy: &Policy| policy.validate_warning(self.options.warn_at);
+            warning(policy).or_else(|_| warning(self.policy))?;
         }
         Ok(policy.validate_call(self.options.cost, self.options.leave)?)
     }
@@ -171,8 +173,8 @@ impl<'a> Call<'a> {
             return Ok(A::deferred(Deferred { recorder, refusal: Ok(*refused) }));
         }
         let alone = match outcome {
-            Ok(outcome) if outcome.decided_by == DecidedBy::Fallback => self.alone(effective),
-            _ => None,
+            Ok(outcome) => self.alone(effective, outcome.decided_by),
+            Err(_) => None,
         };
         let effective = alone.as_ref().unwrap_or(effective);
         self.record(recorder, effective, outcome, end.waited);
@@ -201,7 +203,16 @@ impl<'a> Call<'a> {
 
     /// Returns the share of the policy under which this process has decided alone, if it was one, and records it.
     #[cold]
-    fn alone<'e>(self, effective: &Effective<'e>) -> Option<Effective<'e>> {
+    fn share_alone<'e>(self, effective: &Effective<'e>) -> Option<Effective<'e>> {
+    #[inline]
+    pub(super) fn alone<'e>(
+        self,
+        effective: &Effective<'e>,
+        decided_by: DecidedBy,
+    ) -> Option<Effective<'e>> {
+        if decided_by == DecidedBy::Fallback { self.share_alone(effective) } else { None }
+    }
+
         let of_call = self.on_store_error(effective.policy());
         let (share, alone) = match self.limiter.inner.backend.on_store_error(of_call) {
             OnStoreError::LocalShare(share) => (share.percent(), Some(effective.shared_out(share))),
