@@ -77,7 +77,7 @@ pub struct Policy {
     concurrency: Option<u32>,
     concurrency_timeout: Option<Micros>,
     lease: Option<Micros>,
-    /// The share in percent that calls leave of a bucket.
+    /// The share in percent that calls leave. Numbers other than those of a bucket are without it.
     share: u8,
     blocks: [Micros; MAX_BLOCKS],
     /// The number of these lengths. Of further ones, one is counted, so that `validate` fails.

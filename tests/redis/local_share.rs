@@ -166,3 +166,29 @@ async fn units_that_were_used_of_a_lease_are_in_the_share() {
     }
     assert_eq!(of_lease + alone, 200, "{of_lease} {alone}");
 }
+
+#[tokio::test]
+async fn a_call_that_leaves_a_share_leaves_it_of_few_units_too() {
+    let limiter = away(TWENTY);
+    for policy in [
+        Policy::sliding_window("few-log", MINUTE, 10),
+        Policy::sliding_counter("few-counter", MINUTE, 10),
+        Policy::fixed_window("few-fixed", MINUTE, 10),
+        Policy::token_bucket("few-bucket", MINUTE, 10),
+        Policy::concurrency_limit("few-flight", 10),
+    ] {
+        // Two are the process's share, of which a fifth is one.
+        let mut held = Vec::new();
+        while let Ok(decision) = limiter.check(&policy, "alice").leave(20).await {
+            held.push(decision);
+        }
+        assert_eq!(held.len(), 1, "{policy:?}");
+        limiter.check(&policy, "alice").await.unwrap();
+        // Of one there is nothing that such a call may use.
+        let one = policy.on_store_error(OnStoreError::local::<10>());
+        let refused = limiter.check(&one, "bob").leave(20).await;
+        assert!(matches!(refused, Err(RateLimitError::Unavailable(_))), "{refused:?}");
+        limiter.check(&one, "bob").leave(20).cost(0).await.unwrap();
+        limiter.check(&one, "bob").await.unwrap();
+    }
+}

@@ -12,10 +12,10 @@ impl Policy {
     /// lease: one of a lower size would give what it refills to the others.
     pub(crate) fn leaving(&self, share: u8) -> Self {
         let usable = |quota| quota - rules::units_left(quota, share);
-        let mut policy = *self;
+        let mut policy = Self { share, ..*self };
         policy.concurrency = self.concurrency.map(usable);
         if self.state == StateKind::TokenBucket {
-            (policy.lease, policy.share) = (None, share);
+            policy.lease = None;
             return policy;
         }
         for tier in &mut policy.tiers {

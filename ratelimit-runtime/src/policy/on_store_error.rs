@@ -51,7 +51,8 @@ impl OnStoreError {
     ///
     /// While Redis is away, each process admits that share of the thresholds, of a burst and of the calls in flight,
     /// rounded up. So ten processes under 10 % admit about as much as the limit. A call that costs more than the share
-    /// fails as with [`Deny`](Self::Deny). Units on [lease](Policy::lease) that the process has used count.
+    /// fails as with [`Deny`](Self::Deny). One that [leaves](crate::Check::leave) a part to others leaves it of the
+    /// share. Units on [lease](Policy::lease) that the process has used count.
     ///
     /// A share that is known at run time is [`LocalShare::new`].
     ///
@@ -140,6 +141,9 @@ impl Policy {
     /// that can never refuse is no fault here.
     pub(crate) fn shared_out(&self, share: LocalShare, cost: u32) -> Option<Self> {
         let policy = self.times(u32::from(share.percent()) * 10);
-        policy.tiers().iter().all(|tier| cost <= policy.quota_of(*tier)).then_some(policy)
+        let fits = policy.tiers().iter().all(|tier| cost <= policy.quota_of(*tier));
+        // Of few permits none is left beside those of others.
+        let has_permit = cost == 0 || policy.concurrency != Some(0);
+        (fits && has_permit).then_some(policy)
     }
 }
