@@ -37,7 +37,7 @@ mod until;
 mod validate;
 mod windows;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
@@ -233,6 +233,11 @@ impl Overrides {
         } else {
             Effective::declared(policy, declared)
         }
+    }
+
+    /// Returns the time until an override that may apply to the call begins or ends next.
+    pub(crate) fn next_turn(&self, policy: &Policy, caller: &Caller) -> Option<Duration> {
+        if self.may_apply(policy) { self.current().next_turn(policy, caller) } else { None }
     }
 
     /// Returns the overrides at this moment.

@@ -5,11 +5,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use harness::{RedisServer, Watch, until};
+use harness::{RedisServer, Watch, on_each_store, until};
 use ratelimit_runtime::{
     Enforcement, Limiter, Override, Policy, RateLimitError,
     overrides::{OverrideError, OverrideSource, Place},
 };
+use tokio::time::timeout;
 
 use crate::sources::Follower;
 
@@ -199,4 +200,58 @@ async fn a_misspelt_limit_is_a_problem_before_its_window_begins() {
     until("a problem", async || limiter.overrides().problems().pop()).await;
     until("a line", async || (watch.count("no limit is named `windoved`") == 1).then_some(()))
         .await;
+}
+
+#[tokio::test]
+async fn an_override_that_begins_reaches_a_call_that_waits_alone() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const LINE: Policy = Policy::sliding_window("waits alone", HOUR, 1);
+    on_each_store(async |limiter| {
+        for place in [Place::from(LINE.name()), Place::all(), Place::caller(LINE.name(), "alice")] {
+            limiter.reset(&LINE, "alice").await.unwrap();
+            limiter.check(&LINE, "alice").await.unwrap();
+            let from = after(Duration::from_millis(500));
+            let off = Override::new().enforcement(Enforcement::Off).from(from);
+            limiter.overrides().here().set(place.clone(), off).unwrap();
+            let call = limiter.check(&LINE, "alice").max_wait(2 * HOUR).into_future();
+            let decision = timeout(Duration::from_secs(20), call).await;
+            let decision = decision.unwrap_or_else(|_| panic!("{place:?} has begun")).unwrap();
+            assert!(!decision.is_counted() && from <= SystemTime::now());
+            limiter.overrides().here().remove(place);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_denied_caller_is_told_the_end_of_the_last_deny_that_follows() {
+    let limiter = Limiter::in_memory();
+    let here = limiter.overrides().here();
+    let [soon, later, last] = [1, 2, 3].map(|minutes| after(minutes * MINUTE));
+    let deny = || Override::new().deny();
+    let told = async || match limiter.check(&POLICY, "mallory").await {
+        Err(RateLimitError::Denied(denied)) => denied.retry_after(),
+        other => panic!("{other:?}"),
+    };
+    let place = Place::caller(POLICY.name(), "mallory");
+    let near = |told: Option<Duration>, minutes: u32| {
+        let told = told.unwrap();
+        assert!(told <= minutes * MINUTE && told + MINUTE / 2 > minutes * MINUTE, "{told:?}");
+    };
+    // One that begins as another ends, one that lasts for longer, and one of all limits.
+    here.set(place.clone(), [deny().until(soon), deny().from(soon).until(later)]).unwrap();
+    near(told().await, 2);
+    here.set(place.clone(), [deny().until(later), deny().until(soon)]).unwrap();
+    near(told().await, 2);
+    here.set((Place::all(), "mallory"), deny().until(last)).unwrap();
+    near(told().await, 3);
+    here.set((Place::all(), "mallory"), deny()).unwrap();
+    assert_eq!(told().await, None);
+    // A pause between two, and an exemption.
+    here.remove((Place::all(), "mallory"));
+    here.set(place.clone(), [deny().until(soon), deny().from(later).until(last)]).unwrap();
+    near(told().await, 1);
+    let exempt = Override::new().enforcement(Enforcement::Off).from(soon);
+    here.set(place, [deny().until(last), exempt]).unwrap();
+    near(told().await, 1);
 }

@@ -80,7 +80,12 @@ impl Limiter {
                         recorder.record_wait(policy, left, || call.caller_digest());
                         waiting = Some(Waiting::new(call.counters));
                     }
-                    if waiter.sleep(until, &mut changes).await && is_overridden() {
+                    // Nobody else may look at the clock when an override begins or ends.
+                    let turn = limiter.overrides().next_turn(call.policy, call.caller);
+                    let turn = turn.map(|left| Instant::now() + left);
+                    let until = until.into_iter().chain(turn).min();
+                    let is_changed = waiter.sleep(until, &mut changes).await;
+                    if (is_changed || turn.is_some()) && is_overridden() {
                         continue 'effective;
                     }
                 }

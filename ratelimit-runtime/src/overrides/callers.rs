@@ -193,21 +193,59 @@ impl CallerTable {
         names: [Option<PolicyName>; 2],
         caller: &Caller,
     ) -> [Option<&AppliedOverride<1>>; 3] {
+        self.select(names, caller, |what| self.identities.is_in_effect(what))
+    }
+
+    /// Returns the same at a time.
+    pub(super) fn find_at(
+        &self,
+        names: [Option<PolicyName>; 2],
+        caller: &Caller,
+        time: SystemTime,
+    ) -> [Option<&AppliedOverride<1>>; 3] {
+        self.select(names, caller, |what| what.at(time).is_some())
+    }
+
+    /// Returns the next time after `now` at which an override of a caller begins or ends.
+    pub(super) fn next_turn(
+        &self,
+        names: [Option<PolicyName>; 2],
+        caller: &Caller,
+        now: SystemTime,
+    ) -> Option<SystemTime> {
+        let mut next = None;
+        // None is selected, so that each is looked at.
+        self.select(names, caller, |what| {
+            next = what.turns().filter(|turn| now < *turn).chain(next).min();
+            false
+        });
+        next
+    }
+
+    /// Returns the overrides of a caller that are selected first: those of these names, then that of all limits.
+    #[inline]
+    fn select(
+        &self,
+        names: [Option<PolicyName>; 2],
+        caller: &Caller,
+        mut is_selected: impl FnMut(&Override) -> bool,
+    ) -> [Option<&AppliedOverride<1>>; 3] {
         if self.count == 0 {
             return [None; 3];
         }
         let parts = caller.parts();
         let tag = self.identities.tag(parts);
-        let find = |hash: u64, limit: &str| {
+        let mut find = |hash: u64, limit: &str| {
             let is_it =
                 |it: &CallerEntry| *it.limit == *limit && self.identities.is(&it.caller, parts);
             let entry = self.entries.find(hash ^ tag, is_it)?;
-            entry.overrides.iter().find(|it| self.identities.is_in_effect(it.what()))
+            entry.overrides.iter().find(|it| is_selected(it.what()))
         };
-        let of = |name: Option<PolicyName>| name.and_then(|it| find(it.hash(), it.text()));
-        let all_limits = || find(PolicyName::hash_of(ALL_LIMITS), ALL_LIMITS);
+        let mut of = |name: Option<PolicyName>| name.and_then(|it| find(it.hash(), it.text()));
         // One by one: a `map` of both takes more instructions.
-        [of(names[0]), of(names[1]), self.has_all_limits().then(all_limits).flatten()]
+        let (of_plan, of_limit) = (of(names[0]), of(names[1]));
+        let all_limits = || find(PolicyName::hash_of(ALL_LIMITS), ALL_LIMITS);
+        [of_plan, of_limit, self.has_all_limits().then(all_limits).flatten()]
     }
 }
 

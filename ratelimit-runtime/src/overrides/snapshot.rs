@@ -1,6 +1,11 @@
 //! The overrides of all sources at one moment, merged for calls to read.
 
-use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
+use std::{
+    collections::BTreeMap,
+    iter,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use super::{
     Enforcement, Layer, Override, OverrideSource, Overrides,
@@ -90,6 +95,32 @@ impl Snapshot {
         self.next_turn.is_some_and(|turn| turn <= self.identities().now())
     }
 
+    /// Returns the time until an override of a limit, or of the call's caller, begins or ends next.
+    pub(super) fn next_turn(&self, policy: &Policy, caller: &Caller) -> Option<Duration> {
+        let names = [policy.label(), Some(policy.full_name())];
+        let now = self.identities().now();
+        let of_limits = self.next_turn.filter(|turn| now < *turn);
+        let turns = self.callers.next_turn(names, caller, now).into_iter().chain(of_limits);
+        turns.min()?.duration_since(now).ok()
+    }
+
+    /// Returns the wait of a caller who is shut out now; none if there is no end. Another `deny` may follow at once.
+    #[cold]
+    fn denied_for(&self, names: [Option<PolicyName>; 2], caller: &Caller) -> Option<Duration> {
+        let now = self.identities().now();
+        let turns = iter::successors(self.callers.next_turn(names, caller, now), |turn| {
+            self.callers.next_turn(names, caller, *turn)
+        });
+        let is_denied = |turn: &SystemTime| {
+            let then = self.callers.find_at(names, caller, *turn).into_iter().flatten();
+            then.map(AppliedOverride::what)
+                .find(|it| it.has_enforcement())
+                .is_some_and(|it| it.deny)
+        };
+        let end = { turns }.find(|turn| !is_denied(turn))?;
+        Some(end.duration_since(now).unwrap_or_default())
+    }
+
     fn identities(&self) -> &Arc<Identities> {
         &self.callers.identities
     }
@@ -136,9 +167,7 @@ impl Snapshot {
         if let Some(mine) = of_caller().map(AppliedOverride::what).find(enforces)
             && mine.deny
         {
-            let now = || self.identities().now();
-            let wait = mine.until.map(|until| until.duration_since(now()));
-            let answer = Denied::new(written, wait.map(Result::unwrap_or_default));
+            let answer = Denied::new(written, self.denied_for(names, caller));
             return Effective::answered(written, answer.into());
         }
         let of_caller_by = |what: &Override| what.enforcement_of(|| place_in_share(caller));
