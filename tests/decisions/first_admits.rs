@@ -203,3 +203,18 @@ async fn two_processes_spend_both_budgets_to_the_last_unit_and_no_further() {
         assert_eq!(refused.count(), 120);
     }
 }
+
+#[tokio::test]
+async fn enforcement_does_not_change_the_answer_to_a_peek() {
+    on_each_store(async |limiter| {
+        limiter.check(&PLAN, "alice").cost(2).await.unwrap();
+        limiter.overrides().here().set(PLAN.name(), Enforcement::DryRun).unwrap();
+        for cost in [1, 3] {
+            let budgets = [&PLAN, &CREDITS].map(|it| limiter.peek(it, "alice").cost(cost));
+            assert_eq!(limiter.check_first(budgets).await.unwrap().policy(), CREDITS.name());
+            let alone = limiter.check_first([limiter.peek(&PLAN, "alice").cost(cost)]).await;
+            assert_eq!(alone.unwrap_err().policy(), PLAN.name());
+        }
+    })
+    .await;
+}

@@ -2,8 +2,8 @@
 
 use std::{pin::pin, time::Duration};
 
-use harness::{RedisServer, exceeded, on_each_store, until};
-use ratelimit_runtime::{Enforcement, Limiter, Override, Policy};
+use harness::{RedisServer, admitted, exceeded, on_each_store, until};
+use ratelimit_runtime::{Enforcement, Limiter, OnStoreError, Override, Policy, overrides::Place};
 use tokio::time::timeout;
 
 use crate::candidates::{after, counts, threshold};
@@ -162,6 +162,62 @@ async fn a_call_that_the_limit_refuses_for_another_reason_is_not_newly_admitted(
             otherwise(limiter, 5).await;
             overrides.end_candidate(policy.name());
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_factor_multiplies_the_numbers_that_are_tried_as_it_does_those_in_effect() {
+    const SCALED: Policy = Policy::sliding_window("tried under a factor", MINUTE, 3);
+    for place in [Place::all(), Place::from(SCALED.name())] {
+        on_each_store(async |limiter| {
+            let overrides = limiter.overrides();
+            overrides.here().set(place.clone(), Override::new().scale(2.0)).unwrap();
+            overrides.candidate(SCALED.name(), threshold(2)).unwrap();
+            for _ in 0..6 {
+                limiter.check(&SCALED, "alice").await.unwrap();
+            }
+            assert_eq!(counts(limiter, 6).await, (2, 2, 0));
+            overrides.apply_candidate(SCALED.name()).unwrap();
+            let call = async || limiter.check(&SCALED, "bob").await.map(drop);
+            assert_eq!(admitted(call).await, 4);
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_process_alone_tries_a_candidate_under_the_share_of_its_limit() {
+    const ALONE: Policy = Policy::sliding_window("tried alone", MINUTE, 10);
+    let limiter = Limiter::builder().connect_lazy("redis://127.0.0.1:1").unwrap();
+    let what = Override::new().on_store_error(OnStoreError::local::<20>()).candidate(threshold(10));
+    limiter.overrides().here().set(ALONE.name(), what).unwrap();
+    for _ in 0..4 {
+        let _ = limiter.check(&ALONE, "alice").await;
+    }
+    // Equal numbers decide alike.
+    assert_eq!(counts(&limiter, 4).await, (2, 0, 0));
+}
+
+#[tokio::test]
+async fn a_call_that_another_budget_pays_for_is_tried_by_the_one_that_refused_it() {
+    const PLAN: Policy = Policy::fixed_window("tried plan", MINUTE, 1);
+    const CREDITS: Policy = Policy::fixed_window("tried credits", MINUTE, 8);
+    on_each_store(async |limiter| {
+        limiter.overrides().candidate(PLAN.name(), threshold(5)).unwrap();
+        let mut paid = 0;
+        for _ in 0..10 {
+            let budgets = [&PLAN, &CREDITS].map(|policy| limiter.check(policy, "alice"));
+            paid += u32::from(limiter.check_first(budgets).await.is_ok());
+        }
+        assert_eq!(paid, 9);
+        assert_eq!(counts(limiter, 10).await, (5, 0, 4));
+        // A peek and a call that is too large for both.
+        let budgets = [&PLAN, &CREDITS].map(|policy| limiter.peek(policy, "alice"));
+        limiter.check_first(budgets).await.unwrap_err();
+        let budgets = [&PLAN, &CREDITS].map(|policy| limiter.check(policy, "alice").cost(9));
+        limiter.check_first(budgets).await.unwrap_err();
+        assert_eq!(counts(limiter, 11).await, (6, 0, 4));
     })
     .await;
 }

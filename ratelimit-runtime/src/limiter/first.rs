@@ -81,7 +81,7 @@ impl Limiter {
         checks: [Check<'_>; N],
     ) -> Result<Decision, RateLimitError> {
         const { assert!(N > 0, "a call needs one budget at least") }
-        let mut refusals = Vec::new();
+        let mut refusals: Vec<(Call<'_>, Deferred)> = Vec::new();
         for check in &checks {
             let call = Call { limiter: self, ..check.as_call() };
             let tried = match call.start::<Tried>() {
@@ -89,7 +89,12 @@ impl Limiter {
                 Started::Pending(answer) => answer.await?,
             };
             match tried {
-                Tried::Paid(decision) => return Ok(decision),
+                Tried::Paid(decision) => {
+                    for (call, refused) in &refusals {
+                        call.try_passed_on(refused);
+                    }
+                    return Ok(decision);
+                }
                 Tried::Refused(refused) => refusals.push((call, refused)),
             }
         }
@@ -97,14 +102,25 @@ impl Limiter {
         let wait = |refused: &Deferred| {
             refused.refusal.as_ref().map_or(Micros::new(u64::MAX), |it| it.wait)
         };
-        match refusals.into_iter().min_by_key(|(_, refused)| wait(refused)) {
-            Some((call, refused)) => call.end_deferred(refused),
-            None => unreachable!("there is a budget"),
+        let soonest = (0..N).min_by_key(|index| wait(&refusals[*index].1)).unwrap_or_default();
+        let (call, refused) = refusals.swap_remove(soonest);
+        for (call, refused) in &refusals {
+            call.try_passed_on(refused);
         }
+        call.end_deferred(refused)
     }
 }
 
 impl Call<'_> {
+    /// Lets the candidate of a limit that has passed the call on decide it.
+    fn try_passed_on(self, Deferred { refusal, .. }: &Deferred) {
+        let effective = self.effective();
+        match refusal {
+            Ok(outcome) => drop(self.try_after(&effective, &Ok(*outcome), false)),
+            Err(_) => self.try_too_large(&effective),
+        }
+    }
+
     /// Records a refusal that was deferred, and returns it.
     fn end_deferred(self, Deferred { recorder, refusal }: Deferred) -> Answer {
         let effective = self.effective();

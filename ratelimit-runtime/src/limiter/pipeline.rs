@@ -120,7 +120,9 @@ impl<'a> Call<'a> {
             return Ok(A::new(None, || decision));
         }
         let is_dry_run = effective.is_dry_run();
-        if A::DEFERS && !is_dry_run && matches!(error, RateLimitError::TooLarge(_)) {
+        // Enforcement does not change the answer to a peek.
+        let is_refused = !is_dry_run || self.is_peek();
+        if A::DEFERS && is_refused && matches!(error, RateLimitError::TooLarge(_)) {
             return Ok(A::deferred(Deferred { recorder, refusal: Err(error) }));
         }
         if self.is_peek() {
@@ -168,7 +170,7 @@ impl<'a> Call<'a> {
         if A::DEFERS
             && let Ok(refused) = outcome
             && !refused.admitted
-            && !effective.is_dry_run()
+            && (!effective.is_dry_run() || self.is_peek())
         {
             return Ok(A::deferred(Deferred { recorder, refusal: Ok(*refused) }));
         }
@@ -202,8 +204,6 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the share of the policy under which this process has decided alone, if it was one, and records it.
-    #[cold]
-    fn share_alone<'e>(self, effective: &Effective<'e>) -> Option<Effective<'e>> {
     #[inline]
     pub(super) fn alone<'e>(
         self,
@@ -213,6 +213,8 @@ impl<'a> Call<'a> {
         if decided_by == DecidedBy::Fallback { self.share_alone(effective) } else { None }
     }
 
+    #[cold]
+    fn share_alone<'e>(self, effective: &Effective<'e>) -> Option<Effective<'e>> {
         let of_call = self.on_store_error(effective.policy());
         let (share, alone) = match self.limiter.inner.backend.on_store_error(of_call) {
             OnStoreError::LocalShare(share) => (share.percent(), Some(effective.shared_out(share))),

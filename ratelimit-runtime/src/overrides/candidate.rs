@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     key::Caller,
-    policy::{Policy, PolicyName},
+    policy::{OnStoreError, Policy, PolicyName},
 };
 
 /// The callers whose answers are kept: those with the lowest hashes, a fair sample.
@@ -87,11 +87,18 @@ impl Candidate {
     }
 
     /// Returns the policy of the candidate, whose state is beside that of the limit. It has no permits: they are
-    /// those of the limit.
-    pub(super) fn policy(&self, written: &Policy) -> Option<Policy> {
+    /// those of the limit. The factor and the answer without Redis are those of the call.
+    pub(super) fn policy(
+        &self,
+        written: &Policy,
+        scale: Option<u32>,
+        on_store_error: Option<OnStoreError>,
+    ) -> Option<Policy> {
         let policy = self.numbers.apply(written)?;
         let name = self.name.get_or_init(|| name_of(written.name()));
-        Some(policy.without_concurrency().named(name))
+        let policy = policy.without_concurrency().named(name);
+        let policy = scale.and_then(|scale| policy.scaled(scale).ok()).unwrap_or(policy);
+        Some(on_store_error.map_or(policy, |answer| policy.with_overridden_answer(answer)))
     }
 
     /// Returns a caller as the candidate counts it.
@@ -197,7 +204,8 @@ impl Overrides {
     /// admit. One that a pause, a block, a line, a lack of permits or of a store refuses is
     /// [counted as such](CandidateStats::refused_otherwise). Also not decided are peeks, calls of 0 units, calls
     /// while the limit is off, and those of a caller or a plan with numbers of its own. A call that waits is decided
-    /// after its wait.
+    /// after its wait. One that [`check_first`](crate::Limiter::check_first) passes on is decided at its cost, whichever
+    /// budget pays.
     ///
     /// # Cost
     ///

@@ -193,7 +193,7 @@ impl Snapshot {
         let candidate = of_limit
             .filter(|_| mine.is_none())
             .and_then(|limit| limit.candidate.as_ref())
-            .and_then(|candidate| Some((candidate.policy(written)?, Arc::clone(candidate))));
+            .and_then(|it| Some((it.policy(written, scale, on_store_error)?, Arc::clone(it))));
         let mine = mine.map(|mine| (mine.what(), mine.apply(written)));
         let of_limit = || limits().find(has_numbers).map(|limit| &limit.merged);
         let numbers = mine.or_else(|| of_limit().map(|it| (it.what(), it.apply(written))));
