@@ -108,7 +108,7 @@ impl Snapshot {
     #[cold]
     fn denied_for(&self, names: [Option<PolicyName>; 2], caller: &Caller) -> Option<Duration> {
         let now = self.identities().now();
-        let turns = iter::successors(self.callers.next_turn(names, caller, now), |turn| {
+        let mut turns = iter::successors(self.callers.next_turn(names, caller, now), |turn| {
             self.callers.next_turn(names, caller, *turn)
         });
         let is_denied = |turn: &SystemTime| {
@@ -117,7 +117,7 @@ impl Snapshot {
                 .find(|it| it.has_enforcement())
                 .is_some_and(|it| it.deny)
         };
-        let end = { turns }.find(|turn| !is_denied(turn))?;
+        let end = turns.find(|turn| !is_denied(turn))?;
         Some(end.duration_since(now).unwrap_or_default())
     }
 
