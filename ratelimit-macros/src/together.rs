@@ -66,10 +66,10 @@ pub(crate) fn kept(check: Check<'_>, index: usize) -> Option<Ident> {
 /// Returns the block with the call of one limit.
 fn part(check: Check<'_>) -> TokenStream {
     let (it, private) = (check.it, check.private());
-    let (callsite, start, condition) = (check.callsite(), check.start("join"), check.condition());
+    let (callsite, start) = (check.callsite(), check.start("join"));
     let soft = check.spec.answer.is_soft.then(|| quote!(.soft()));
     let part = quote!(let #it = #start; #it #soft);
-    let Some(condition) = condition else {
+    let Some(condition) = check.condition() else {
         return quote!({ #callsite #part });
     };
     let skipped = check.skipped();

@@ -44,8 +44,8 @@ pub(crate) struct Request<'a> {
 impl<'a> Request<'a> {
     /// Returns a request without an override, an id and a wait.
     pub(crate) const fn new(policy: &'a Policy, op: Op, cost: u32) -> Self {
-        let (written, max_wait, max_line) = (policy, Micros::ZERO, 0);
-        Self { policy, written, op, cost, id: None, max_wait, max_line }
+        let max_wait = Micros::ZERO;
+        Self { policy, written: policy, op, cost, id: None, max_wait, max_line: 0 }
     }
 
     /// Returns `true` if units are taken at once, under a policy that no override changes.

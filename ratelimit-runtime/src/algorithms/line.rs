@@ -292,13 +292,13 @@ impl TurnsAhead {
             let request = Request { op: Op::Peek, cost, ..request };
             tail.peek(end, unrecorded(request, &policy))
         };
-        let (all, one, own) = (peek(0), peek(1), peek(cost));
+        let (all, own) = (peek(0), peek(cost));
         let wait_of = |it: Outcome| if it.admitted { Micros::ZERO } else { it.wait };
         let (admitted, mark) = (cost == 0, Mark::NONE);
         let tier = if admitted || !own.admitted { own.tier } else { 0 };
         let refused = Outcome { admitted, tier, wait: wait_of(own), mark, ..all };
         let ahead = end - now;
-        Outcome { lasts: ahead + all.lasts, ..behind(refused, ahead, wait_of(one)) }
+        Outcome { lasts: ahead + all.lasts, ..behind(refused, ahead, wait_of(peek(1))) }
     }
 
     /// Changes the units of a call: those of a turn that lies ahead, or those of the base.

@@ -276,8 +276,8 @@ impl Log {
             let charge = entries?.named(id)?;
             (charge.stamp + policy.longest_period() > now).then_some(charge)
         });
-        let (own, full, admitted) = (0, Micros::ZERO, true);
-        let mut forecast = Forecast { log, at, own, charged, admitted, full };
+        let mut forecast =
+            Forecast { log, at, own: 0, charged, admitted: true, full: Micros::ZERO };
         if charged.is_some() || cost == 0 {
             return forecast;
         }

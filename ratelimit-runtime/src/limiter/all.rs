@@ -98,8 +98,8 @@ impl<T: AsCall> JointCall<T> {
     #[cold]
     fn warn(&self) {
         if let (Some(call), Some(Ok(decision))) = (&self.call, &self.answer) {
-            let (call, effective, outcome) =
-                (call.as_call(), call.as_call().effective(), decision.outcome());
+            let (call, outcome) = (call.as_call(), decision.outcome());
+            let effective = call.effective();
             let alone = call.alone(&effective, outcome.decided_by);
             call.warn(alone.as_ref().unwrap_or(&effective), &outcome);
         }

@@ -60,9 +60,9 @@ impl<'a> Call<'a> {
     #[inline]
     pub(super) fn owned(self) -> OwnedCall {
         let Self { policy, caller, observed_as, counters, options, .. } = self;
-        let (policy, caller, options) = (*policy, caller.clone(), *options);
         let observed_as = observed_as.cloned().map(Box::new);
-        OwnedCall { policy, caller, observed_as, counters, options }
+        let caller = caller.clone();
+        OwnedCall { policy: *policy, caller, observed_as, counters, options: *options }
     }
 }
 

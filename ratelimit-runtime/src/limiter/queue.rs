@@ -190,8 +190,8 @@ impl KeyQueue {
         seen: Instant,
     ) {
         // Without a position, the call may have left, and taken its turn out of the store.
-        let (position, is_remote, now) =
-            (self.line.position_of(turn), self.is_remote, Instant::now());
+        let position = self.line.position_of(turn);
+        let (is_remote, now) = (self.is_remote, Instant::now());
         match standing {
             Ok(None) if position.is_some() => {
                 self.ask_anew(|own| is_remote || own.is_charged_as(turn));

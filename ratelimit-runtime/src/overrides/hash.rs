@@ -101,7 +101,8 @@ impl FleetHash {
         value: Option<String>,
     ) -> Result<bool, OverrideError> {
         let is_lost = self.is_lost();
-        let (mut fields, mut is_known, mut max_fields) = (Vec::new(), true, usize::MAX);
+        let mut fields = Vec::new();
+        let (mut is_known, mut max_fields) = (true, usize::MAX);
         // The hash would look whole with one field: all that were read before are written with it.
         if is_lost {
             fields = overrides.of_redis(|layer| self.kind.fields_of(layer));

@@ -37,7 +37,7 @@ pub(super) fn text(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let seconds = since.as_secs().min(LAST);
     let [year, month, day] = date(seconds / DAY);
-    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    let [hour, minute, second] = [seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60];
     let fraction = format!(".{:09}", since.subsec_nanos());
     // A whole second has neither zeros nor the point before them.
     let fraction = fraction.trim_end_matches('0').trim_end_matches('.');

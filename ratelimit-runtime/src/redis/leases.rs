@@ -63,9 +63,14 @@ pub(super) struct Leases {
 
 impl Leases {
     pub(super) fn new(store: Arc<RedisStore>, ttl: Duration) -> Arc<Self> {
-        let (sets, hasher, lost) = (OnceLock::new(), KeyHasher::new(), AtomicUsize::new(0));
-        let trips = Trips::default();
-        Arc::new(Self { store, sets, hasher, ttl: ttl.into(), lost, trips })
+        Arc::new(Self {
+            store,
+            sets: OnceLock::new(),
+            hasher: KeyHasher::new(),
+            ttl: ttl.into(),
+            lost: AtomicUsize::new(0),
+            trips: Trips::default(),
+        })
     }
 
     fn set(&self, hash: u64) -> &Mutex<LeaseSet> {

@@ -90,8 +90,8 @@ impl HeldPermit {
 
 impl PermitRegistry {
     pub(super) fn new(store: Arc<RedisStore>, outbox: Arc<Outbox>) -> Arc<Self> {
-        let (process, state, changed) = (next_id(), Mutex::default(), Notify::default());
-        Arc::new(Self { store, outbox, process, state, changed })
+        let (state, changed) = (Mutex::default(), Notify::default());
+        Arc::new(Self { store, outbox, process: next_id(), state, changed })
     }
 
     /// Returns the permits that are due by now, in groups of one key each, and the time to look again;

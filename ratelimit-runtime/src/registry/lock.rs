@@ -277,7 +277,8 @@ impl LimitChange {
 fn spaced_alike(expression: &str) -> String {
     let is_word = |at: char| at.is_alphanumeric() || at == '_';
     let mut text = String::with_capacity(expression.len());
-    let (mut quoted, mut escaped, mut space) = (false, false, false);
+    let (mut quoted, mut escaped) = (false, false);
+    let mut space = false;
     for at in expression.chars() {
         if !quoted && at.is_whitespace() {
             space = true;

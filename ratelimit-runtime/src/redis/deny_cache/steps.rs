@@ -110,8 +110,9 @@ impl RefusalSteps {
         // The window may refuse the call for longer than the block lasts.
         let admitted_at = if step.is_of_block { step.reset_at } else { step.end };
         let refused = Outcome::refused(admitted_at - now, step.reset_at - now);
-        let (more, lasts, decided_by) = (Micros::ZERO, Micros::ZERO, DecidedBy::DenyCache);
         let Step { tier, kind, .. } = *step;
+        let (more, lasts) = (Micros::ZERO, Micros::ZERO);
+        let decided_by = DecidedBy::DenyCache;
         Some(Outcome { tier, remaining, more, lasts, decided_by, kind, ..refused })
     }
 
@@ -197,7 +198,8 @@ impl RefusalSteps {
         let refusals: &[_] =
             if is_of_block { &[(cost, more)] } else { &[(cost, wait), (next.min(cost), more)] };
         for &(units, wait) in refusals {
-            let (spare, end, reset_at) = (spare(request.policy, units), sent + wait, sent + reset);
+            let spare = spare(request.policy, units);
+            let (end, reset_at) = (sent + wait, sent + reset);
             self.steps.retain(|it| spare < it.spare || end < it.end);
             if self.steps.len() == MAX_STEPS {
                 self.steps.remove(0);

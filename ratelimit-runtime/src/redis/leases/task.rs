@@ -42,8 +42,8 @@ impl LeaseTask {
     pub(super) fn start(leases: &Arc<Leases>, key: &Key, policy: &Policy, signals: &Arc<Signals>) {
         let hash = leases.hasher.lookup(key.as_key_ref()).hash;
         let (leases, signals) = (Arc::clone(leases), Arc::clone(signals));
-        let (id, key, policy, hold_off) = (next_id(), key.clone(), *policy, Micros::ZERO);
-        let task = Self { id, leases, key, hash, policy, signals, hold_off };
+        let (id, key) = (next_id(), key.clone());
+        let task = Self { id, leases, key, hash, policy: *policy, signals, hold_off: Micros::ZERO };
         background::spawn(task.run());
     }
 

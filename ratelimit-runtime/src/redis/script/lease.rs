@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::{
-    Arguments, Attempt, MILLISECOND, Mode, Number, Numbers, SCRIPTS, ScriptOp, sources, text::Text,
+    Arguments, Attempt, MILLISECOND, Number, Numbers, SCRIPTS, ScriptOp, sources, text::Text,
 };
 use crate::{
     error::UnavailableReason,
@@ -115,8 +115,9 @@ impl<'a> LeaseCall<'a> {
         let EndedLease { mark, units, used, age } = returned.unwrap_or_default();
         command.arg(units).arg(used).arg(age.get());
         command.arg(mark.at.get()).arg(mark.birth).arg(mark.id);
-        let (op, mode, deciding) = (ScriptOp::Take, Mode::Plain as i64, policy.tiers().len());
-        Arguments { op, cost: want.into(), mode, id, detail: &[0], deciding }.push(&mut command);
+        let deciding = policy.tiers().len();
+        let take = Arguments { cost: want.into(), id, deciding, ..Arguments::of(ScriptOp::Take) };
+        take.push(&mut command);
         script.push_tiers(&mut command, policy);
         Command::echoed(command, id)
     }

@@ -36,6 +36,11 @@ pub(crate) struct Arguments<'d> {
 }
 
 impl Arguments<'_> {
+    /// Returns the arguments of an operation without units, under no tier.
+    pub(crate) fn of(op: ScriptOp) -> Self {
+        Self { op, cost: 0, mode: Mode::Plain as i64, id: 0, detail: &[0], deciding: 0 }
+    }
+
     /// Appends the arguments to a command.
     pub(crate) fn push(self, command: &mut Cmd) {
         let Self { op, cost, mode, id, detail, deciding } = self;

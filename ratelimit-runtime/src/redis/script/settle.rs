@@ -56,9 +56,9 @@ pub(crate) fn settle_command(key: &Key, settle: Settle, attempt: Attempt) -> Com
     let number = entry.map_or(number, |_| id.unwrap_or_default());
     let kept = Micros::from(settle_is_known_for(settle));
     let detail = [mark.at.get(), to.into(), birth, settle.ends().get(), number, kept.get()];
-    let (op, cost, mode) = (ScriptOp::Settle, from.into(), mode as i64);
-    let (id, detail) = (charged, &detail[..]);
-    Arguments { op, cost, mode, id, detail, deciding: 1 }.push(&mut command);
+    let (op, detail) = (ScriptOp::Settle, &detail[..]);
+    let mode = mode as i64;
+    Arguments { op, cost: from.into(), mode, id: charged, detail, deciding: 1 }.push(&mut command);
     (script.push_tier)(&mut command, &settle.policy(key.name), &settle.tier());
     Command::echoed(command, charged)
 }

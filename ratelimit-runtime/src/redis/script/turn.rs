@@ -45,8 +45,8 @@ impl<'a> Turn<'a> {
         let mode = if id.is_some() { Mode::Named } else { Mode::Plain };
         let mut command = script.text.start(attempt, &[self.key.as_bytes()]);
         let (op, deciding) = (ScriptOp::Advance, policy.tiers().len());
-        let (cost, mode, detail) = (cost.into(), mode as i64, &self.detail[..]);
-        Arguments { op, cost, mode, id: self.id, detail, deciding }.push(&mut command);
+        let (mode, detail) = (mode as i64, &self.detail[..]);
+        Arguments { op, cost: cost.into(), mode, id: self.id, detail, deciding }.push(&mut command);
         script.push_tiers(&mut command, policy);
         Command::echoed(command, self.id)
     }
@@ -78,9 +78,10 @@ pub(crate) fn pause_command(
 ) -> Command {
     let (script, echo) = (&SCRIPTS[StateKind::SlidingWindow as usize], next_echo());
     let mut command = script.text.start(attempt, &[key.as_bytes()]);
-    let (op, mode, deciding) = (ScriptOp::Pause, Mode::Plain as i64, policy.tiers().len());
     let (cost, detail) = (ends.unwrap_or_default().get(), &[length.get()][..]);
-    Arguments { op, cost, mode, id: echo, detail, deciding }.push(&mut command);
+    let deciding = policy.tiers().len();
+    let pause = Arguments { cost, id: echo, detail, deciding, ..Arguments::of(ScriptOp::Pause) };
+    pause.push(&mut command);
     script.push_tiers(&mut command, policy);
     Command::echoed(command, echo)
 }
@@ -91,9 +92,8 @@ pub(crate) fn turns_command(key: &Key, places: &[LinePlace<'_>], attempt: Attemp
     let script = &SCRIPTS[StateKind::SlidingWindow as usize];
     let mut command = script.text.start(attempt, &[key.as_bytes()]);
     let charge = |it: &LinePlace<'_>| [it.mark.charged.number(), it.cost.into()];
-    let (op, mode) = (ScriptOp::Turns, Mode::Plain as i64);
     let detail = &places.iter().flat_map(charge).collect::<Vec<_>>()[..];
-    Arguments { op, cost: 0, mode, id: echo, detail, deciding: 0 }.push(&mut command);
+    Arguments { id: echo, detail, ..Arguments::of(ScriptOp::Turns) }.push(&mut command);
     Command::echoed(command, echo)
 }
 
