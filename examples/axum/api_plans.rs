@@ -23,7 +23,7 @@
 //! ratelimit-policy: "api@free";q=4;w=60
 //! ratelimit: "api@free";r=0;t=60
 //!
-//! {"type":..,"detail":"rate limit `api` exceeded: at most 4 per 60s, retry after 60s","violated-policies":["api@free"]}
+//! {"type":..,"detail":"rate limit `api@free` exceeded: at most 4 per 60s, retry after 60s","violated-policies":["api@free"]}
 //!
 //! $ curl -H 'x-api-key: key-of-alice' http://127.0.0.1:3000/usage
 //! alice (free)

@@ -231,7 +231,6 @@ impl Exceeded {
     }
 
     /// Returns the name by which clients know the policy: `api@pro` for a plan.
-    #[cfg(feature = "web")]
     pub(crate) fn shown_name(&self) -> &'static str {
         plans::shown(self.policy, self.flags)
     }
@@ -277,7 +276,7 @@ impl fmt::Display for Exceeded {
         write!(
             f,
             "rate limit `{}` exceeded: at most {} per {}, retry after {:?}",
-            self.policy,
+            self.shown_name(),
             self.threshold(),
             self.flags.period_text(self.period),
             ceil_to_millis(self.retry_after()),

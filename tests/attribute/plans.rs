@@ -210,6 +210,7 @@ async fn refusals_warnings_and_dry_runs_name_the_plan() {
     let pro = || limiter.check(API.of("pro"), "frida");
     let too_large = pro().cost(8).await.unwrap_err();
     assert_eq!(too_large.policy(), "plans-api");
+    assert!(too_large.to_string().contains("`plans-api@pro` never admits 8"), "{too_large}");
     let problem = Refusal::from(too_large).problem();
     assert!(problem.contains(r#"["plans-api@pro"]"#), "{problem}");
     pro().cost(7).warn_at(80).await.unwrap();
@@ -220,6 +221,7 @@ async fn refusals_warnings_and_dry_runs_name_the_plan() {
     let _held = limiter.check(BUSY.of("one"), "frida").await.unwrap();
     let busy = limiter.check(BUSY.of("one"), "frida").await.unwrap_err();
     for (error, subject) in [(exceeded, "plans-api@pro"), (busy, "plans-busy@one")] {
+        assert!(error.to_string().starts_with(&format!("rate limit `{subject}` ")), "{error}");
         let details = tonic::Status::from(error).get_error_details();
         let failure = details.quota_failure().unwrap();
         assert_eq!(failure.violations[0].subject, subject);

@@ -3,10 +3,8 @@
 use std::{error::Error, fmt, time::Duration};
 
 use super::guess::spread;
-#[cfg(feature = "web")]
-use crate::policy::plans;
 use crate::{
-    policy::{Flags, Policy},
+    policy::{Flags, Policy, plans},
     time::Micros,
 };
 
@@ -68,7 +66,6 @@ impl Busy {
     }
 
     /// Returns the name by which clients know the policy: `api@pro` for a plan.
-    #[cfg(feature = "web")]
     pub(crate) fn shown_name(&self) -> &'static str {
         plans::shown(self.policy, self.flags)
     }
@@ -102,8 +99,8 @@ impl Busy {
 
 impl fmt::Display for Busy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, max_concurrency, .. } = self;
-        write!(f, "rate limit `{policy}` is busy: at most {max_concurrency} in flight")
+        let (name, most) = (self.shown_name(), self.max_concurrency);
+        write!(f, "rate limit `{name}` is busy: at most {most} in flight")
     }
 }
 

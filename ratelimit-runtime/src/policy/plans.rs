@@ -14,7 +14,7 @@ const MAX_PLANS: usize = 8;
 /// its plan.
 ///
 /// All plans count under one key, so that a caller who changes the plan keeps its history. They differ in their
-/// tiers, burst and calls in flight. Another algorithm, weight or lease does not compile.
+/// tiers, burst and calls in flight. Another algorithm or lease does not compile.
 ///
 /// A plan is named `api@pro`: so it is overridden, and so header fields, events and metrics name it. An
 /// override of `api` is used for all plans that have none of their own.
@@ -65,7 +65,7 @@ impl Plans {
     /// # Panics
     ///
     /// If it is the ninth, its name is empty, contains `@` or is that of another plan, or its callers would have
-    /// another history: under another algorithm, weight or lease, with or without a window or
+    /// another history: under another algorithm or lease, with or without a window or
     /// [`count_rejected`](Policy::count_rejected). In a `const` it does not compile.
     pub const fn plan(mut self, name: &'static str, policy: Policy) -> Self {
         assert!(self.count < MAX_PLANS, "a limit has at most 8 plans");

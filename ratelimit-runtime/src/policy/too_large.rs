@@ -4,9 +4,7 @@ use std::{error::Error, fmt, time::Duration};
 
 use ratelimit_core::PolicyFault;
 
-#[cfg(feature = "web")]
-use super::plans;
-use super::{Flags, Policy, Tier};
+use super::{Flags, Policy, Tier, plans};
 use crate::time::Micros;
 
 /// The error of a call that its limit can never admit, after any wait.
@@ -52,7 +50,6 @@ impl TooLarge {
     }
 
     /// Returns the name by which clients know the policy: `api@pro` for a plan.
-    #[cfg(feature = "web")]
     pub(crate) fn shown_name(&self) -> &'static str {
         plans::shown(self.policy, self.flags)
     }
@@ -91,7 +88,7 @@ impl TooLarge {
 
 impl fmt::Display for TooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, cost, .. } = self;
+        let (policy, cost) = (self.shown_name(), self.cost);
         let mut nothing = |what| write!(f, "rate limit `{policy}` admits nothing: its {what} is 0");
         let why = match *self.fault {
             PolicyFault::ThresholdZero => return nothing("threshold"),
