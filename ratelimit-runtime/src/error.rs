@@ -273,12 +273,15 @@ impl Exceeded {
 
 impl fmt::Display for Exceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A wait of more than the window is that of a block, or of a pause.
+        let is_blocked = self.flags.blocks() && self.retry_after > self.period;
         write!(
             f,
-            "rate limit `{}` exceeded: at most {} per {}, retry after {:?}",
+            "rate limit `{}` exceeded: at most {} per {}, {}retry after {:?}",
             self.shown_name(),
             self.threshold(),
             self.flags.period_text(self.period),
+            if is_blocked { "blocked, " } else { "" },
             ceil_to_millis(self.retry_after()),
         )
     }
@@ -325,6 +328,16 @@ mod tests {
         assert_eq!(
             refused(&Policy::sliding_window("reply", Duration::from_secs(60), 5)),
             "rate limit `reply` exceeded: at most 5 per 60s, retry after 1.501s"
+        );
+    }
+
+    #[test]
+    fn messages_tell_why_a_wait_is_longer_than_the_window() {
+        let policy = Policy::sliding_window("login", Duration::from_secs(1), 5);
+        let policy = policy.block(&[Duration::from_secs(60)]);
+        assert_eq!(
+            refused(&policy),
+            "rate limit `login` exceeded: at most 5 per 1s, blocked, retry after 1.501s"
         );
     }
 

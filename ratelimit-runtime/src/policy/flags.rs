@@ -93,6 +93,11 @@ impl Flags {
         unit.map_or_else(|| period.as_period(), |unit| unit.as_str().to_owned())
     }
 
+    /// Returns `true` if callers are shut out who exceed the limit.
+    pub(crate) fn blocks(self) -> bool {
+        self.has(Self::BLOCKS)
+    }
+
     #[cfg(feature = "testing")]
     pub(crate) fn counts_rejected(self) -> bool {
         self.has(Self::COUNT_REJECTED)
