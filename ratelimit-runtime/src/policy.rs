@@ -248,7 +248,7 @@ impl Policy {
             && (self.concurrency.is_none() || has_permits && !self.is_calendar())
             && self.concurrency_timeout.is_none()
             && (self.zone.is_none() || self.is_calendar())
-            && !self.has_block()
+            && self.block_count == 0
             && rules::is_valid_alone(
                 self.algorithm(),
                 (period, threshold as u64),
@@ -263,7 +263,7 @@ impl Policy {
         let flags =
             self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::ONE_TIER, is_one_tier);
         let flags = flags.with(Flags::LEASED, self.lease.is_some());
-        self.flags = flags.with(Flags::BLOCKS, self.has_block());
+        self.flags = flags.with(Flags::BLOCKS, self.block_count > 0);
         self
     }
 

@@ -69,6 +69,7 @@ impl Settler for Inner {
 
 impl Inner {
     /// Lets the calls that wait ask for nearer turns after a call is settled at fewer units.
+    #[inline]
     pub(super) fn hurry_after(&self, decision: &Decision, to: u32) {
         if !self.queues.is_empty()
             && let Some((key, receipt)) = decision.charge()

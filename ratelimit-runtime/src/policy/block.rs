@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::rules::MAX_BLOCKS;
 
-use super::Policy;
+use super::{Flags, Policy};
 use crate::time::Micros;
 
 impl Policy {
@@ -65,7 +65,7 @@ impl Policy {
     /// Returns `true` if callers are shut out who exceed the limit.
     #[inline]
     pub(crate) const fn has_block(&self) -> bool {
-        self.block_count > 0
+        self.flags.has(Flags::BLOCKS)
     }
 
     /// Returns the lengths for which [`block`](Self::block) shuts callers out.
