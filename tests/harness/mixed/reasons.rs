@@ -30,7 +30,10 @@ impl MixedRound {
             let span = (call.asked.saturating_sub(LATEST), call.answered);
             // What was given back, or a reset, may be lost.
             let is_lost = self.was_lost(span) || self.losses.iter().any(|it| overlaps(*it, span));
-            if !is_lost && !self.may_be_full(call, call) && !self.may_be_shut_out(call) {
+            let has_reason = self.may_be_full(call, call)
+                || self.may_be_remembered(call)
+                || self.may_be_shut_out(call);
+            if !is_lost && !has_reason {
                 findings.add("refused", call.text());
             }
         }
@@ -46,6 +49,20 @@ impl MixedRound {
         let units_of_other = |other| self.units_at_most(other, call, later);
         let units: u64 = self.of(call.limit).map(units_of_other).sum();
         units + call.cost > lowest - units_of(call.leave, lowest)
+    }
+
+    /// Returns `true` if the call's process perhaps repeats what an earlier refusal has told: it learns only later that
+    /// another process has given units back.
+    fn may_be_remembered(&self, call: &MixedCall) -> bool {
+        let is_known = |first: &&MixedCall| {
+            let until = first.refused_for.map_or(0, |wait| first.answered + wait.min(REMEMBERED));
+            first.process == call.process && first.asked <= call.asked && call.asked < until
+        };
+        self.of(call.limit).filter(is_known).any(|first| {
+            let (asked, answered) = (first.asked, first.answered);
+            let then = MixedCall { asked, answered, ..call.clone() };
+            self.may_be_full(&then, &then)
+        })
     }
 
     /// Returns `true` if a block, or a pause, was perhaps in force when a call was decided.

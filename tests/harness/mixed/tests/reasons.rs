@@ -36,6 +36,20 @@ fn units_that_are_given_back_are_no_reason() {
 }
 
 #[test]
+fn a_process_repeats_a_refusal_although_another_one_has_given_units_back() {
+    let settled =
+        [(120 * MS, Note::Settles(0)), (121 * MS, Note::Settled), (122 * MS, Note::Ended)];
+    let taken = Told { process: 1, ..told(BARRED, 1, 0, 1, AT_ONCE) };
+    let story = Story::new().calls(BARRED, spread(5, 0, 90 * MS)).call(taken, &settled);
+    let larger = Told { cost: 2, ..refused(BARRED, 100 * MS) };
+    let story = story.call(larger, &[(100 * MS, Note::RefusedFor(150 * MS))]);
+    let with = |process, at| story.clone().call(Told { process, ..refused(BARRED, at) }, &[]);
+    with(0, 200 * MS).is_sound();
+    with(1, 200 * MS).breaks("refused");
+    with(0, 260 * MS).breaks("refused");
+}
+
+#[test]
 fn a_block_is_a_reason_until_it_is_over() {
     let offence = Told { blocks: 1, ..refused(BARRED, 100 * MS) };
     let full = Story::new().calls(BARRED, spread(6, 0, 90 * MS)).call(offence, &[]);
