@@ -116,7 +116,7 @@ impl MixedRound {
         };
         // Each process finds Redis again in its own time.
         let is_healthy = |call: &&MixedCall| {
-            let span = (call.asked, call.answered);
+            let span = self.with_probe(call.process, (call.asked, call.answered));
             !self.outages.iter().any(|outage| overlaps(*outage, span))
         };
         let waited = |number: usize| {
