@@ -121,8 +121,10 @@ impl Cluster {
     ///
     /// Returns when all primaries agree on the slot's owner and its epoch. The new owner claims the slot with
     /// a configuration epoch above all that it has received. Without the epoch of an earlier move, the last
-    /// owner's claim would win, and the new owner would return the slot and drop its keys.
-    pub fn migrate(&self, slot: u16, from: usize, to: usize, mut between: impl FnMut()) {
+    /// owner's claim would win, and the new owner would return the slot and drop its keys. On a machine that stands
+    /// still this may happen: the result is `false` then.
+    pub fn migrate(&self, slot: u16, from: usize, to: usize, mut between: impl FnMut()) -> bool {
+        let mut has_kept = true;
         let (source, target) = (&self.nodes[from], &self.nodes[to]);
         self.begin_to_migrate(slot, from, to);
         between();
@@ -140,12 +142,14 @@ impl Cluster {
             // A message under way may still have carried the old owner.
             for (number, view) in views.iter().enumerate() {
                 if !has(&view[to].1, slot) {
+                    has_kept &= number != to;
                     self.set_owner(number, slot, to);
                 }
             }
             (views.iter().all(|view| *view == views[to]) && has(&views[to][to].1, slot))
                 .then_some(())
         });
+        has_kept
     }
 
     /// Begins to move a slot: calls without a key there are redirected to the other primary by `ASK`.

@@ -120,7 +120,8 @@ impl Identities {
     pub(super) fn set_server_time(&self, server: SystemTime) {
         let micros = |length: Duration| i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
         let ahead = match server.duration_since(SystemTime::now()) {
-            Ok(ahead) => micros(ahead),
+            // Rounded up: what begins at the time of the server has begun.
+            Ok(ahead) => micros(ahead + Duration::from_nanos(999)),
             Err(behind) => -micros(behind.duration()),
         };
         self.ahead.store(ahead, Ordering::Relaxed);

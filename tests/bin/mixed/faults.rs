@@ -113,7 +113,12 @@ impl Faults<'_> {
                     let pause = Duration::from_millis(random.u64(50..1_300));
                     victims.stop_one(random, pause);
                 }
-                Some("reshard") => self.store.reshard(random),
+                Some("reshard") => {
+                    if !self.store.reshard(random) {
+                        eprintln!("a primary lost its claim to a slot, and deleted the keys");
+                        self.losses.push((start, wall_clock()));
+                    }
+                }
                 _ => {
                     self.store.send("FLUSHALL");
                     self.losses.push((start, wall_clock()));

@@ -89,15 +89,16 @@ impl Store {
         }
     }
 
-    /// Moves the slot of a random key to another primary, while calls use it.
-    pub(crate) fn reshard(&self, random: &mut Rng) {
-        let Self::Cluster(cluster) = self else { return };
+    /// Moves the slot of a random key to another primary, while calls use it. Returns `false` if the cluster has
+    /// deleted its keys.
+    pub(crate) fn reshard(&self, random: &mut Rng) -> bool {
+        let Self::Cluster(cluster) = self else { return true };
         let from = random.usize(..3);
-        let Some(key) = random.choice(cluster.nodes[from].keys()) else { return };
+        let Some(key) = random.choice(cluster.nodes[from].keys()) else { return true };
         let slot = cluster.nodes[from].command(&format!("CLUSTER KEYSLOT {key}"));
         cluster.migrate(slot, from, (from + random.usize(1..3)) % 3, || {
             thread::sleep(Duration::from_millis(random.u64(..8)));
-        });
+        })
     }
 
     /// Kills a random primary, whose replica takes its place a moment later.

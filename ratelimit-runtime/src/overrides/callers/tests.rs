@@ -199,3 +199,15 @@ fn what_is_no_override_of_a_caller_is_refused() {
     assert!(refused.ends_with("`threshold` must be at least 1"), "{refused}");
     assert!(overrides.list_for("limit").is_empty());
 }
+
+#[test]
+fn what_begins_at_the_time_of_the_server_has_begun() {
+    let identities = Identities::new(None);
+    for nanos in 0..10_000 {
+        for step in [Duration::from_secs(60), Duration::ZERO] {
+            let server = SystemTime::now() + step + Duration::from_nanos(nanos);
+            identities.set_server_time(server);
+            assert!(server <= identities.now(), "{nanos}");
+        }
+    }
+}
