@@ -194,7 +194,8 @@ async fn beside_a_cache_volatile_ttl_drops_callers_first() {
         .with("callers kept", callers)
         .with("of 500 cached", cached)
         .print();
-    assert!(callers < 4_000 && cached == 500, "{callers} {cached}");
+    // Redis draws a few keys, and removes that with the shortest time of them.
+    assert!(callers < 4_000 && cached >= 490, "{callers} {cached}");
 }
 
 #[tokio::test]
