@@ -90,9 +90,7 @@ impl Limiter {
             };
             match tried {
                 Tried::Paid(decision) => {
-                    for (call, refused) in &refusals {
-                        call.try_passed_on(refused);
-                    }
+                    try_passed_on(&refusals);
                     return Ok(decision);
                 }
                 Tried::Refused(refused) => refusals.push((call, refused)),
@@ -104,23 +102,23 @@ impl Limiter {
         };
         let soonest = (0..N).min_by_key(|index| wait(&refusals[*index].1)).unwrap_or_default();
         let (call, refused) = refusals.swap_remove(soonest);
-        for (call, refused) in &refusals {
-            call.try_passed_on(refused);
-        }
+        try_passed_on(&refusals);
         call.end_deferred(refused)
     }
 }
 
-impl Call<'_> {
-    /// Lets the candidate of a limit that has passed the call on decide it.
-    fn try_passed_on(self, Deferred { refusal, .. }: &Deferred) {
-        let effective = self.effective();
+/// Lets the candidates of limits that have passed a call on decide it.
+fn try_passed_on(refusals: &[(Call<'_>, Deferred)]) {
+    for (call, Deferred { refusal, .. }) in refusals {
+        let effective = call.effective();
         match refusal {
-            Ok(outcome) => drop(self.try_after(&effective, &Ok(*outcome), false)),
-            Err(_) => self.try_too_large(&effective),
+            Ok(outcome) => drop(call.try_after(&effective, &Ok(*outcome), false)),
+            Err(_) => call.try_too_large(&effective),
         }
     }
+}
 
+impl Call<'_> {
     /// Records a refusal that was deferred, and returns it.
     fn end_deferred(self, Deferred { recorder, refusal }: Deferred) -> Answer {
         let effective = self.effective();
