@@ -20,6 +20,7 @@ mod names;
 #[cfg(test)]
 mod pauses;
 mod permits;
+mod refusal;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 mod settle;
@@ -36,12 +37,13 @@ use self::{
     block::of_block,
     budget::{Budget, Usage},
     eviction::MAX_WORK,
+    refusal::LatestRefusal,
     shard::{Entry, KEY_BYTES, NEVER, ShardTable},
 };
 use crate::{
     algorithms::State,
     error::UnavailableReason,
-    key::{KeyHasher, KeyRef, Lookup, StoredCaller},
+    key::{InlineBytes, KeyHasher, KeyRef, Lookup, StoredCaller},
     request::{Answered, DecidedBy, Op, Outcome, PlainAnswer, Request},
     sync::{
         Mutex, MutexGuard,
@@ -57,7 +59,7 @@ const SHARDS_PER_CORE: usize = 16;
 
 /// The maximum number of shards: enough for the memory of a machine. With a bound of `usize::MAX`
 /// keys they take 8 MB.
-const MAX_SHARDS: usize = 65_536;
+const MAX_SHARDS: usize = 32_768;
 
 /// The approximate number of keys in a full shard: the index moves this many places of 8 bytes at once
 /// when it grows, which takes some hundred microseconds.
@@ -81,6 +83,17 @@ struct Shard {
     table: Mutex<ShardTable>,
     /// A time before which no key in the shard expires, readable without the lock.
     next_expiry: AtomicU64,
+    refusal: LatestRefusal,
+}
+
+impl Shard {
+    /// Locks the shard for more than plain calls.
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, ShardTable> {
+        let table = self.table.lock();
+        self.refusal.forget();
+        table
+    }
 }
 
 impl MemoryStore {
@@ -122,19 +135,42 @@ impl MemoryStore {
     #[inline(always)]
     pub(crate) fn take_units<A: PlainAnswer>(
         &self,
-        key: KeyRef<'_>,
+        caller: &InlineBytes,
         request: Request<'_>,
         takes_permit: bool,
     ) -> Answered<A> {
+        let policy = request.policy;
         let counted = self.clock.counted();
-        let lookup = self.hasher.lookup(key);
-        let mut table = self.shard(&lookup).table.lock();
+        let lookup = self.hasher.lookup(KeyRef::new(policy, caller));
+        let shard = self.shard(&lookup);
+        let takes_one = !takes_permit && request.cost == 1 && request.id.is_none();
+        if takes_one
+            && shard.refusal.is_known(lookup.hash)
+            && let Some([ends, resets]) = shard.refusal.of(lookup.hash, caller, policy)
+        {
+            let now = counted.unwrap_or_else(|| self.clock.now());
+            if now < ends {
+                let answer = Some(A::refused(ends - now, resets - now));
+                return Answered { answer, decided_by: DecidedBy::Store, at: now };
+            }
+        }
+        // While one unit is taken, the known refusal of another caller goes on.
+        let mut table = if takes_one { shard.table.lock() } else { shard.lock() };
         let now = self.clock.ordered(counted, &mut table.latest);
-        let answer = if takes_permit {
-            table.take_permit_and_units(&lookup, now, request)
+        let answer: Option<A> = if takes_permit {
+            table.take_permit_and_units(&lookup, now, request.apart())
         } else {
             table.take_units(&lookup, now, request)
         };
+        if takes_one && let Some(answer) = &answer {
+            if let Some(wait) = answer.refusal() {
+                let times = [wait, answer.reset()];
+                shard.refusal.keep(lookup.hash, caller, policy, now, times);
+            } else if shard.refusal.is_known(lookup.hash) {
+                // Under another policy of the key: the wait of the known refusal is longer now.
+                shard.refusal.forget();
+            }
+        }
         Answered { answer, decided_by: DecidedBy::Store, at: now }
     }
 
@@ -177,7 +213,7 @@ impl MemoryStore {
     ) -> Result<Outcome, UnavailableReason> {
         let lookup = self.hasher.lookup(key);
         let shard = self.shard(&lookup);
-        let mut table = shard.table.lock();
+        let mut table = shard.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
         // The dated policy outlives the request that refers to it.
         let dated;
@@ -225,7 +261,7 @@ impl MemoryStore {
                 Err(_) => return Err(self.full(lookup.key, now)),
             }
             let counted = self.clock.counted();
-            table = shard.table.lock();
+            table = shard.lock();
             now = self.clock.ordered(counted, &mut table.latest);
         }
     }
@@ -319,7 +355,7 @@ impl MemoryStore {
     pub(crate) fn reset(&self, key: KeyRef<'_>) {
         for key in [key, of_block(key)] {
             let lookup = self.hasher.lookup(key);
-            let removed = self.shard(&lookup).table.lock().remove(&lookup, &self.hasher);
+            let removed = self.shard(&lookup).lock().remove(&lookup, &self.hasher);
             self.budget.lock().release_all(&removed);
             report_keys(Usage::default(), removed.total());
         }
@@ -328,19 +364,19 @@ impl MemoryStore {
     /// Adds a call in flight to a key, above any bound: another store has admitted it.
     pub(crate) fn hold(&self, key: KeyRef<'_>) {
         let lookup = self.hasher.lookup(key);
-        self.shard(&lookup).table.lock().permits.hold(&lookup);
+        self.shard(&lookup).lock().permits.hold(&lookup);
     }
 
     /// Returns the permits of a key that calls have.
     pub(crate) fn held(&self, key: KeyRef<'_>) -> u32 {
         let lookup = self.hasher.lookup(key);
-        self.shard(&lookup).table.lock().permits.held(&lookup)
+        self.shard(&lookup).lock().permits.held(&lookup)
     }
 
     /// Frees the permit of a call.
     pub(crate) fn release(&self, key: KeyRef<'_>) {
         let lookup = self.hasher.lookup(key);
-        self.shard(&lookup).table.lock().permits.release(&lookup);
+        self.shard(&lookup).lock().permits.release(&lookup);
     }
 
     #[inline]

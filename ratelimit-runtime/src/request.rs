@@ -48,6 +48,13 @@ impl<'a> Request<'a> {
         Self { policy, written: policy, op, cost, id: None, max_wait, max_line: 0 }
     }
 
+    /// Returns a copy for a function that is rarely called: otherwise all requests would be written to memory for it. No
+    /// override changes the policy.
+    #[inline(always)]
+    pub(crate) fn apart(self) -> Self {
+        Self { written: self.policy, ..self }
+    }
+
     /// Returns `true` if units are taken at once, under a policy that no override changes.
     #[inline]
     pub(crate) fn takes_at_once(&self) -> bool {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use harness::{RedisServer, listen};
 use ratelimit_runtime::{
     Caller, Enforcement, Limiter, Override, Policy, RateLimitError, caller, rate_limit,
-    stats::TimeWindow, usage::RefusedCaller,
+    stats::{self, TimeWindow, Verdict},
+    usage::RefusedCaller,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -44,6 +45,37 @@ async fn refused_busy_denied_and_too_large_calls_count_for_their_caller() {
     assert_eq!(named(&refused), [("alice", 3), ("acme/42", 1), ("bob", 1), ("dora", 1)]);
     assert_eq!(refused[1].caller(), Some(&caller!("acme", 42)));
     assert!(limiter.refused_callers("refused: nobody", TimeWindow::Hour).is_empty());
+}
+
+/// More threads than have counts of their own.
+#[test]
+fn the_counts_of_all_threads_add_up() {
+    const NAME: &str = "refused: by threads";
+    const THREADS: u64 = 20;
+    let policy = Policy::fixed_window(NAME, MINUTE, 1);
+    let limiter = Limiter::builder().show_callers().in_memory();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    // One after the other: refusals at the same moment may be missing.
+    for thread in 0..THREADS {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let own = Caller::from(thread);
+                for (caller, cost) in [(&own, 1), (&own, 1), (&Caller::from("alice"), 1), (&own, 2)]
+                {
+                    let _ =
+                        runtime.block_on(limiter.check(&policy, caller).cost(cost).into_future());
+                }
+            });
+        });
+    }
+    let counts = stats::snapshot().into_iter().find(|limit| limit.name() == NAME).unwrap();
+    let calls = [Verdict::Admitted, Verdict::Refused, Verdict::TooLarge].map(|it| counts.total(it));
+    assert_eq!(calls, [THREADS + 1, 2 * THREADS - 1, THREADS]);
+    assert_eq!(counts.units(Verdict::TooLarge), 2 * THREADS);
+    assert_eq!(counts.refused_within(TimeWindow::Hour), 3 * THREADS - 1);
+    let refused = limiter.refused_callers(NAME, TimeWindow::Minute);
+    assert_eq!(named(&refused)[0], ("alice", THREADS - 1));
+    assert_eq!(refused.iter().map(RefusedCaller::calls).sum::<u64>(), 3 * THREADS - 1);
 }
 
 #[tokio::test]

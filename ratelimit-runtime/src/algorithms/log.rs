@@ -87,7 +87,10 @@ impl Log {
             Self::Units(stamps) if cost == 1 && id.is_none() => {
                 stamps.take_one(now, policy, expires)
             }
-            Self::Entries(entries) if !policy.counts_rejected() => entries.take_units(now, request),
+            // A copy for this call alone: the request of all others stays in registers.
+            Self::Entries(entries) if !policy.counts_rejected() => {
+                entries.take_units(now, request.apart())
+            }
             _ => None,
         }
     }

@@ -114,14 +114,10 @@ impl Backend {
         takes_permit: bool,
     ) -> Answered<A> {
         match &self.store {
-            // Each has its own key, which stays in registers where memory decides.
-            Store::Memory(store) => {
-                let key = KeyRef::new(request.policy, caller.parts());
-                store.take_units(key, request, takes_permit)
-            }
+            Store::Memory(store) => store.take_units(caller.parts(), request, takes_permit),
             Store::Redis(redis) => {
                 let key = KeyRef::new(request.policy, caller.parts());
-                let Some(outcome) = redis.decide_now(key, request) else {
+                let Some(outcome) = redis.decide_now(key, request.apart()) else {
                     return Answered::nothing();
                 };
                 let (decided_by, at) = (outcome.decided_by, outcome.mark.at);

@@ -336,7 +336,7 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub(super) fn count_refused(self, now: Micros) {
         if let Some(counters) = self.counters {
-            counters.refused.count(now, self.caller.parts().into());
+            counters.of_thread().refused.count(now, self.caller.parts().into());
         }
     }
 

@@ -87,9 +87,10 @@ impl Limiter {
     /// The limit is a name, of a plan `api@pro`. Calls with the verdicts `Refused`, `Busy`, `Denied` and `TooLarge`
     /// count, of all limiters of the process.
     ///
-    /// The list is a sample in bounded memory: at most 64 callers in the current minute, and 16 of each minute before.
-    /// A caller of more than a 64th of the current minute's refusals is always in it, and so is one of more than a
-    /// 16th of a past minute's. Refusals that two threads counted at the same moment may be missing.
+    /// The list is a sample in bounded memory. The threads of the process count in eight groups, each of which lists at
+    /// most 64 callers of the current minute, and 16 of each minute before. A caller of more than a 64th of the current
+    /// minute's refusals is always in it, and so is one of more than a 16th of a past minute's. Its refusals by groups that
+    /// do not list it are missing, and so may be those that two threads counted at the same moment.
     ///
     /// Callers have no name unless [`show_callers`](crate::LimiterBuilder::show_callers) or
     /// [`caller_digest`](crate::LimiterBuilder::caller_digest) is set.

@@ -16,7 +16,7 @@ use crate::{
     observe,
     overrides::Effective,
     request::{Answered, DecidedBy, Op, Outcome, PlainAnswer, PlainOutcome, PlainTimes, Request},
-    telemetry::{self, LimitCounters, Recorder, Verdict},
+    telemetry::{self, Recorder, Verdict},
     time::{Micros, Timestamp},
 };
 
@@ -103,7 +103,7 @@ impl Call<'_> {
     /// reads more of the answer than its times.
     #[inline(always)]
     fn take_units<A: Admission, const IS_SINGLE: bool>(self) -> Started<Answer<A>> {
-        let is_sampled = self.counters.is_some_and(LimitCounters::is_sampled);
+        let is_sampled = self.counters.is_some_and(|limit| limit.of_thread().is_sampled());
         if A::READS || is_sampled || observe::is_observed() {
             return self.take_units_and_read::<A, IS_SINGLE>(is_sampled);
         }
@@ -132,8 +132,8 @@ impl Call<'_> {
         if observe::is_observed() {
             return self.finish_observed(&answer.outcome(decided_by, at));
         }
-        if !answer.is_taken() {
-            return self.refuse(answer.numbers.wait, answer.reset(), decided_by, at);
+        if let Some(wait) = answer.refusal() {
+            return self.refuse(wait, answer.reset(), decided_by, at);
         }
         let permit = self.count_taken::<IS_SINGLE>(decided_by);
         if is_sampled && let Some(counters) = self.counters {
@@ -166,10 +166,10 @@ impl Call<'_> {
     /// Counts an admitted call, and returns its permit.
     #[inline]
     fn count_taken<const IS_SINGLE: bool>(self, decided_by: DecidedBy) -> Option<Arc<dyn Permit>> {
-        if let Some(counters) = self.counters {
-            counters.count(Verdict::Admitted, decided_by);
+        if let Some(limit) = self.counters {
+            limit.count(Verdict::Admitted, decided_by);
             if !IS_SINGLE {
-                counters.count_units(Verdict::Admitted, self.options.cost);
+                limit.count_units(Verdict::Admitted, self.options.cost);
             }
         }
         let takes_permit = !IS_SINGLE && self.policy.get_concurrency().is_some();
@@ -192,10 +192,12 @@ impl Call<'_> {
         decided_by: DecidedBy,
         at: Timestamp,
     ) -> Started<Answer<A>> {
-        if let Some(counters) = self.counters {
-            counters.count(Verdict::Refused, decided_by);
-            counters.count_refusal(0);
-            self.count_refused(self.limiter.inner.backend.uptime_of(at));
+        if let Some(limit) = self.counters {
+            let counts = limit.of_thread();
+            limit.count_in(counts, Verdict::Refused, decided_by);
+            limit.count_refusal(0);
+            let now = self.limiter.inner.backend.uptime_of(at);
+            counts.refused.count(now, self.caller.parts().into());
         }
         let outcome = Outcome { decided_by, ..Outcome::refused(wait, reset) };
         Started::Ready(Err(Exceeded::new(self.policy, outcome, self.is_shared()).into()))

@@ -76,7 +76,7 @@ impl MemoryStore {
         units: u32,
     ) {
         let lookup = self.hasher.lookup(of_block(key));
-        let mut table = self.shard(&lookup).table.lock();
+        let mut table = self.shard(&lookup).lock();
         let now = self.clock.ordered(counted, &mut table.latest);
         if let Some(block) = table.find_mut(&lookup, now) {
             block.state.lift_block(taken, units);

@@ -81,7 +81,7 @@ impl MemoryStore {
 
     fn sweep_shard(&self, shard: &Shard, work: usize) -> Sweep {
         let counted = self.clock.counted();
-        let mut table = shard.table.lock();
+        let mut table = shard.lock();
         // By the shard's own time, which may be another microsecond.
         let now = self.clock.ordered(counted, &mut table.latest);
         let sweep = table.evict_due(now, &self.hasher, work);

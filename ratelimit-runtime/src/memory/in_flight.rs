@@ -27,7 +27,7 @@ impl ShardTable {
             }
             None => None,
         };
-        if !answer.as_ref().is_some_and(A::is_taken) {
+        if answer.as_ref().is_none_or(|answer| answer.refusal().is_some()) {
             self.permits.release(lookup);
         }
         answer

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     Policy,
     caller::Caller,
-    request::Settle,
+    request::{PlainTimes, Settle},
     sync::{Thread, advance, each, each_bounded, with},
 };
 
@@ -31,7 +31,17 @@ fn caller_in(store: &MemoryStore, shard: usize, nth: usize) -> Caller {
 }
 
 fn take(store: &MemoryStore, caller: &Caller) -> Answer {
-    let outcome = store.decide(KeyRef::new(&POLICY, caller.parts()), TAKE)?;
+    take_under(&POLICY, store, caller)
+}
+
+/// Takes a unit as a plain call does.
+fn take_under(policy: &Policy, store: &MemoryStore, caller: &Caller) -> Answer {
+    let request = Request::new(policy, Op::Take, 1);
+    let plain = store.take_units::<PlainTimes>(caller.parts(), request, false).answer;
+    if let Some(answer) = plain {
+        return Ok(answer.refusal().is_none());
+    }
+    let outcome = store.decide(KeyRef::new(policy, caller.parts()), request)?;
     Ok(outcome.admitted)
 }
 
@@ -111,7 +121,7 @@ fn a_known_caller_is_not_evicted_while_others_make_room() {
 
 #[test]
 fn a_reset_makes_one_threshold_free() {
-    each(|| {
+    each_bounded(|| {
         let store = store(10);
         let alice = caller_in(&store, 0, 0);
         assert_eq!(admitted(&[take(&store, &alice), take(&store, &alice)]), 2);
@@ -129,7 +139,7 @@ fn a_reset_makes_one_threshold_free() {
 
 #[test]
 fn refunded_units_are_taken_once() {
-    each(|| {
+    each_bounded(|| {
         let store = store(10);
         let alice = caller_in(&store, 0, 0);
         let key = KeyRef::new(&POLICY, alice.parts());
@@ -144,5 +154,36 @@ fn refunded_units_are_taken_once() {
         let answers = with([refund, taking(&store, &alice)], || take(&store, &alice));
         let after = [take(&store, &alice), take(&store, &alice)];
         assert_eq!(admitted(&answers) + admitted(&after), 1);
+    });
+}
+
+/// A thread that has reset or refunded units is not refused by what was known before. It reads nothing first: a thread that
+/// has is not tried by loom 0.7 before another one that reads.
+#[test]
+fn what_is_known_of_a_refusal_ends_with_what_made_it() {
+    each_bounded(|| {
+        let store = store(10);
+        let [alice, bob] = [0, 1].map(|nth| caller_in(&store, 0, nth));
+        let mark = store.decide(KeyRef::new(&POLICY, alice.parts()), TAKE).unwrap().mark;
+        let one = |caller| take(&store, caller);
+        assert_eq!([one(&bob), one(&bob), one(&bob)], [Ok(true), Ok(true), Ok(false)]);
+        assert_eq!([one(&alice), one(&alice), one(&bob)], [Ok(true), Ok(false), Ok(false)]);
+        for (caller, is_reset) in [(&bob, true), (&alice, false)] {
+            let (of_other, own) = (Arc::clone(&store), caller.clone());
+            let other: Other = Box::new(move || {
+                let key = KeyRef::new(&POLICY, own.parts());
+                if is_reset {
+                    of_other.reset(key);
+                } else {
+                    of_other.settle(key, &Settle::of_one_tier(&POLICY, 1, 0, mark));
+                }
+                take(&of_other, &own)
+            });
+            let answers = with([other], || take(&store, caller));
+            let freed = if is_reset { 2 } else { 1 };
+            assert!(is_reset <= (answers[0] == Ok(true)), "{answers:?}");
+            let after = [take(&store, caller), take(&store, caller)];
+            assert_eq!(admitted(&answers) + admitted(&after), freed);
+        }
     });
 }

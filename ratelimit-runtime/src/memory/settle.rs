@@ -64,7 +64,7 @@ impl MemoryStore {
         change: impl FnOnce(&mut Entry, Timestamp) -> T,
     ) -> Option<T> {
         let lookup = self.hasher.lookup(key);
-        let mut table = self.shard(&lookup).table.lock();
+        let mut table = self.shard(&lookup).lock();
         let now = self.clock.ordered(counted, &mut table.latest);
         let entry = table.find_mut(&lookup, now)?;
         let before = entry.bytes();
@@ -100,7 +100,7 @@ impl MemoryStore {
     /// of the calendar is over counts as none.
     fn has_state(&self, counted: Option<Timestamp>, key: KeyRef<'_>, settle: &Settle) -> bool {
         let lookup = self.hasher.lookup(key);
-        let mut table = self.shard(&lookup).table.lock();
+        let mut table = self.shard(&lookup).lock();
         let now = self.clock.ordered(counted, &mut table.latest);
         now < settle.ends()
             || settle.state != StateKind::CalendarWindow && table.find_mut(&lookup, now).is_some()

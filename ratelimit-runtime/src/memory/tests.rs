@@ -76,8 +76,8 @@ fn a_store_without_a_bound_is_no_larger_than_it_has_to_be() {
         (1_000_000, 2, 32),
         (1_000_000, 12, 256),
         (4_000_000, 2, 128),
-        (usize::MAX, 2, 65_536),
-        (0, 100_000, 65_536),
+        (usize::MAX, 2, 32_768),
+        (0, 100_000, 32_768),
     ] {
         assert_eq!(shards_for(max_keys, cores), shards, "{max_keys} {cores}");
     }

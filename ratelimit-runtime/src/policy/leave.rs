@@ -5,6 +5,15 @@ use ratelimit_core::rules;
 use super::{Policy, StateKind, Tier};
 
 impl Policy {
+    /// Returns all numbers that decide about one unit under a policy of one tier.
+    #[inline(always)]
+    pub(crate) fn numbers_of_one_tier(&self) -> [u64; 3] {
+        let Self { tiers: [Tier { period, threshold, .. }, ..], burst, share, state, .. } = *self;
+        let burst = burst.unwrap_or_default();
+        let quota = u64::from(threshold) << 32 | u64::from(burst);
+        [period, quota, u64::from(share) << 8 | state as u64]
+    }
+
     /// Returns the policy that admits a call only if this share of each tier and of the permits is left after
     /// it, in percent.
     ///

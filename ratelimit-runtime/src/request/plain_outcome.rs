@@ -16,7 +16,8 @@ pub(crate) trait PlainAnswer: From<Outcome> {
     /// Returns the refusal of one unit: none is left, and nothing has changed.
     fn refused(wait: Micros, reset: Micros) -> Self;
 
-    fn is_taken(&self) -> bool;
+    /// Returns the wait of a refusal.
+    fn refusal(&self) -> Option<Micros>;
 
     /// Returns the time until the full quota is back.
     fn reset(&self) -> Micros;
@@ -52,12 +53,6 @@ impl PlainTimes {
     pub(crate) fn admitted(reset: Micros) -> Self {
         Self { wait: NonZeroU64::MIN, reset }
     }
-
-    /// Returns the wait of a refusal.
-    #[inline]
-    pub(crate) fn refusal(self) -> Option<Micros> {
-        (!self.is_taken()).then(|| Micros::new(self.wait.get() - 1))
-    }
 }
 
 impl PlainAnswer for PlainTimes {
@@ -74,8 +69,8 @@ impl PlainAnswer for PlainTimes {
     }
 
     #[inline]
-    fn is_taken(&self) -> bool {
-        self.wait == NonZeroU64::MIN
+    fn refusal(&self) -> Option<Micros> {
+        (self.wait != NonZeroU64::MIN).then(|| Micros::new(self.wait.get() - 1))
     }
 
     #[inline]
@@ -129,8 +124,8 @@ impl PlainAnswer for PlainOutcome {
     }
 
     #[inline]
-    fn is_taken(&self) -> bool {
-        self.is_taken
+    fn refusal(&self) -> Option<Micros> {
+        (!self.is_taken).then_some(self.numbers.wait)
     }
 
     #[inline]

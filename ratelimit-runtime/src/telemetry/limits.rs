@@ -1,8 +1,11 @@
 //! The counts of each limit in this process, found by the hash of its name without a lock.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering},
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 use arc_swap::ArcSwap;
@@ -12,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::{
     Verdict, metrics,
-    refused::{RefusalCount, RefusalSketch, TimeWindow},
+    refused::{RefusalCount, RefusalSketch, TimeWindow, callers_within},
 };
 use crate::{
     key::Caller,
@@ -24,21 +27,34 @@ pub(super) const VERDICTS: usize = Verdict::ALL.len();
 pub(super) const DECIDERS: usize = DecidedBy::ALL.len();
 
 /// The tiers whose refusals are counted apart from those of the first one.
-const FURTHER_TIERS: usize = 7;
+pub(super) const FURTHER_TIERS: usize = 7;
+
+/// The places for the counts of threads. More threads share them.
+const PLACES: usize = 8;
 
 /// The number of shares that a quota is divided into: see [`LimitCounters::used`].
 pub(super) const WHOLE: u32 = 1 << 16;
+
+/// The counts that most calls change, of the threads of one place. They have cache lines of their own, which a processor
+/// fetches in pairs: a thread does not wait for the counts of another one.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct CallCounts {
+    pub(super) calls: [[AtomicU64; DECIDERS]; VERDICTS],
+    /// The units of the calls with each verdict, less one for each call.
+    pub(super) further_units: [AtomicU64; VERDICTS],
+    /// The refused calls by tier, from the second tier on.
+    pub(super) refused_by_further: [AtomicU64; FURTHER_TIERS],
+    pub(crate) refused: RefusalSketch,
+}
 
 /// The counts of one limit, of all limiters of the process. They are numbers in place, so that all calls can be
 /// counted.
 #[derive(Default)]
 pub(crate) struct LimitCounters {
     pub(super) name: &'static str,
-    pub(super) calls: [[AtomicU64; DECIDERS]; VERDICTS],
-    /// The units of the calls with each verdict, less one for each call.
-    pub(super) further_units: [AtomicU64; VERDICTS],
-    /// The refused calls by tier, from the second tier on.
-    pub(super) refused_by_further: [AtomicU64; FURTHER_TIERS],
+    /// Those of the threads; readers add them up.
+    pub(super) of_threads: [CallCounts; PLACES],
     /// The calls that a dry run would have refused, by the place of their callers among 100. No longer array has a
     /// `Default`.
     pub(super) left_out: [[AtomicU64; 10]; 10],
@@ -59,7 +75,6 @@ pub(crate) struct LimitCounters {
     /// `true` once a request without a caller was refused.
     #[cfg(any(feature = "actix", feature = "tower"))]
     pub(super) is_refusal_logged: AtomicBool,
-    pub(crate) refused: RefusalSketch,
     pub(super) metrics: metrics::OfLimit,
 }
 
@@ -89,7 +104,8 @@ pub(super) fn find(name: PolicyName) -> Option<&'static LimitCounters> {
 /// Returns the callers that a limit has refused in this window of time.
 pub(crate) fn refused_within(limit: &str, window: TimeWindow) -> Vec<(Caller, RefusalCount)> {
     let known = all().into_iter().find(|known| known.name == limit);
-    known.map_or_else(Vec::new, |known| known.refused.callers_within(window))
+    let sketches = known.iter().flat_map(|known| &known.of_threads).map(|counts| &counts.refused);
+    callers_within(sketches, window)
 }
 
 /// Returns the counters of all limits.
@@ -130,11 +146,45 @@ impl Limits {
     }
 }
 
+/// Returns the place of this thread's counts.
+#[inline(always)]
+fn place() -> usize {
+    thread_local! {
+        /// The number of the thread, from 1 on; 0 before its first call.
+        static THREAD: Cell<usize> = const { Cell::new(0) };
+    }
+    #[cold]
+    fn number() -> usize {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        THREAD.set(THREADS.fetch_add(1, Ordering::Relaxed) + 1);
+        THREAD.get()
+    }
+    let known = THREAD.get();
+    (if known > 0 { known } else { number() }) % PLACES
+}
+
 impl LimitCounters {
+    /// Returns the counts of this thread.
+    #[inline(always)]
+    pub(crate) fn of_thread(&self) -> &CallCounts {
+        &self.of_threads[place()]
+    }
+
     /// Counts a call.
     #[inline]
     pub(crate) fn count(&'static self, verdict: Verdict, decided_by: DecidedBy) {
-        self.calls[verdict as usize][decided_by as usize].fetch_add(1, Ordering::Relaxed);
+        self.count_in(self.of_thread(), verdict, decided_by);
+    }
+
+    /// Counts a call in the counts of this thread.
+    #[inline(always)]
+    pub(crate) fn count_in(
+        &'static self,
+        counts: &CallCounts,
+        verdict: Verdict,
+        decided_by: DecidedBy,
+    ) {
+        counts.calls[verdict as usize][decided_by as usize].fetch_add(1, Ordering::Relaxed);
         metrics::decided(self.name, &self.metrics, verdict, decided_by);
     }
 
@@ -153,7 +203,8 @@ impl LimitCounters {
     pub(crate) fn count_units(&self, verdict: Verdict, units: u32) {
         if units != 1 {
             let further = u64::from(units).wrapping_sub(1);
-            self.further_units[verdict as usize].fetch_add(further, Ordering::Relaxed);
+            let units = &self.of_thread().further_units[verdict as usize];
+            units.fetch_add(further, Ordering::Relaxed);
         }
     }
 
@@ -162,7 +213,7 @@ impl LimitCounters {
     #[inline]
     pub(super) fn count_numbers(&self, policy: &Policy, verdict: Verdict, numbers: &Outcome) {
         match verdict {
-            Verdict::Admitted if self.is_sampled() => {
+            Verdict::Admitted if self.of_thread().is_sampled() => {
                 self.sample(policy, numbers.tier, numbers.remaining);
             }
             Verdict::Refused => self.count_refusal(numbers.tier),
@@ -187,7 +238,8 @@ impl LimitCounters {
     #[inline]
     pub(crate) fn count_refusal(&self, tier: u8) {
         if tier > 0 {
-            self.refused_by_further[usize::from(tier) - 1].fetch_add(1, Ordering::Relaxed);
+            let refused = &self.of_thread().refused_by_further[usize::from(tier) - 1];
+            refused.fetch_add(1, Ordering::Relaxed);
         }
         self.use_up();
     }
@@ -199,8 +251,10 @@ impl LimitCounters {
             self.used.store(WHOLE, Ordering::Relaxed);
         }
     }
+}
 
-    /// Returns `true` for one of sixteen admitted calls, the first among them. Most calls are admitted without
+impl CallCounts {
+    /// Returns `true` for one of a thread's sixteen admitted calls, the first among them. Most calls are admitted without
     /// reading what is left: it is read for these.
     #[inline]
     pub(crate) fn is_sampled(&self) -> bool {

@@ -62,7 +62,7 @@ impl TimeWindow {
     }
 }
 
-/// The refusals of one limit. A limit that refuses nobody has none on the heap.
+/// The refusals of one limit by some threads. A limit that refuses nobody has none on the heap.
 #[derive(Default)]
 pub(crate) struct RefusalSketch {
     minutes: Mutex<Option<Box<Minutes>>>,
@@ -128,22 +128,27 @@ impl RefusalSketch {
         let minutes = self.minutes.lock();
         minutes.as_ref().map_or(0, |minutes| minutes.since(window.first()).map(|it| it.calls).sum())
     }
+}
 
-    /// Returns the callers that were refused in a window of time, the most often refused first. Calls that are not
-    /// in the sum of a past minute's callers are not known by caller.
-    pub(super) fn callers_within(&self, window: TimeWindow) -> Vec<(Caller, RefusalCount)> {
-        let minutes = self.minutes.lock();
-        let mut sums = HashMap::<Vec<u8>, RefusalCount>::new();
+/// Returns the callers that were refused in a window of time, the most often refused first. Calls that are not in the sum
+/// of a past minute's callers are not known by caller.
+pub(super) fn callers_within<'a>(
+    sketches: impl Iterator<Item = &'a RefusalSketch>,
+    window: TimeWindow,
+) -> Vec<(Caller, RefusalCount)> {
+    let mut sums = HashMap::<Vec<u8>, RefusalCount>::new();
+    for sketch in sketches {
+        let minutes = sketch.minutes.lock();
         let minutes = minutes.iter().flat_map(|minutes| minutes.since(window.first()));
         for (caller, count) in minutes.flat_map(|minute| &minute.callers) {
             let sum = sums.entry(caller.bytes().to_vec()).or_default();
             sum.calls += count.calls;
             sum.at_most_wrong += count.at_most_wrong;
         }
-        let mut counted: Vec<_> = sums.into_iter().collect();
-        counted.sort_by(|(one, a), (other, b)| (b.calls, one).cmp(&(a.calls, other)));
-        counted.into_iter().map(|(caller, count)| (Caller::from_parts(&caller), count)).collect()
     }
+    let mut counted: Vec<_> = sums.into_iter().collect();
+    counted.sort_by(|(one, a), (other, b)| (b.calls, one).cmp(&(a.calls, other)));
+    counted.into_iter().map(|(caller, count)| (Caller::from_parts(&caller), count)).collect()
 }
 
 impl Minutes {

@@ -30,6 +30,7 @@
 //! [`Limiter::refused_callers`]: crate::Limiter::refused_callers
 
 use std::{
+    array,
     sync::atomic::{AtomicI64, AtomicU64, Ordering},
     time::Duration,
 };
@@ -38,7 +39,7 @@ use parking_lot::Mutex;
 
 pub use super::{Verdict, refused::TimeWindow};
 use super::{
-    limits::{self, DECIDERS, LimitCounters, VERDICTS, WHOLE},
+    limits::{self, CallCounts, DECIDERS, FURTHER_TIERS, LimitCounters, VERDICTS, WHOLE},
     override_problems,
 };
 use crate::{policy::Policy, request::DecidedBy, time};
@@ -96,22 +97,24 @@ impl PolicyStats {
     fn of(limit: &LimitCounters) -> Self {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let now = |count: &AtomicI64| count.load(Ordering::Relaxed).try_into().unwrap_or(0);
-        let calls = limit.calls.each_ref().map(|calls| calls.each_ref().map(count));
-        let mut units = limit.further_units.each_ref().map(count);
-        for (units, calls) in units.iter_mut().zip(&calls) {
-            *units = units.wrapping_add(calls.iter().sum());
-        }
-        let further = limit.refused_by_further.each_ref().map(count);
+        let calls = array::from_fn(|verdict| {
+            array::from_fn(|decider| limit.sum(|counts| count(&counts.calls[verdict][decider])))
+        });
+        let further_units = |verdict| limit.sum(|counts| count(&counts.further_units[verdict]));
+        let units_of =
+            |verdict: usize| further_units(verdict).wrapping_add(calls[verdict].iter().sum());
+        let further: [u64; FURTHER_TIERS] =
+            array::from_fn(|tier| limit.sum(|counts| count(&counts.refused_by_further[tier])));
         let refused: u64 = calls[Verdict::Refused as usize].iter().sum();
         let by_first = refused.saturating_sub(further.iter().sum());
         Self {
             name: limit.name,
             calls,
-            units,
+            units: array::from_fn(units_of),
             refused_by_tier: [by_first].into_iter().chain(further).collect(),
             refused_within: [TimeWindow::Minute, TimeWindow::TenMinutes, TimeWindow::Hour]
-                .map(|window| limit.refused.calls_within(window)),
-            left_out: std::array::from_fn(|place| count(&limit.left_out.as_flattened()[place])),
+                .map(|window| limit.sum(|counts| counts.refused.calls_within(window))),
+            left_out: array::from_fn(|place| count(&limit.left_out.as_flattened()[place])),
             policy: *limit.recent.lock(),
             local_share: Some(limit.local_share.load(Ordering::Relaxed)).filter(|share| *share > 0),
             max_used_share: limit.max_used_share(),
@@ -213,8 +216,14 @@ impl PolicyStats {
 
 impl LimitCounters {
     fn is_called(&self) -> bool {
+        let mut calls = self.of_threads.iter().flat_map(|counts| counts.calls.as_flattened());
         self.is_without_caller.load(Ordering::Relaxed)
-            || self.calls.as_flattened().iter().any(|calls| calls.load(Ordering::Relaxed) > 0)
+            || calls.any(|calls| calls.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Returns the sum of a count over the threads. The units of calls may wrap around.
+    fn sum(&self, count: impl Fn(&CallCounts) -> u64) -> u64 {
+        self.of_threads.iter().map(count).fold(0, u64::wrapping_add)
     }
 
     fn max_used_share(&self) -> f64 {

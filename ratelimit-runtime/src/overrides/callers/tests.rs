@@ -200,6 +200,7 @@ fn what_is_no_override_of_a_caller_is_refused() {
     assert!(overrides.list_for("limit").is_empty());
 }
 
+#[cfg(feature = "overrides")]
 #[test]
 fn what_begins_at_the_time_of_the_server_has_begun() {
     let identities = Identities::new(None);
