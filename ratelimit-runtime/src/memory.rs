@@ -30,7 +30,7 @@ mod straight;
 #[cfg(test)]
 mod tests;
 
-use std::{num::NonZeroUsize, thread::available_parallelism};
+use std::{hint, num::NonZeroUsize, thread::available_parallelism};
 
 pub(crate) use self::clock::{Clock, EPOCH};
 use self::{
@@ -65,6 +65,12 @@ const MAX_SHARDS: usize = 32_768;
 /// when it grows, which takes some hundred microseconds.
 const KEYS_PER_SHARD: usize = 32_768;
 
+/// The pauses of a thread that finds a shard locked, before it sleeps until another thread wakes it.
+const PAUSES: usize = 4;
+
+/// The length of a pause, in rounds of some 20 ns.
+const PAUSE: usize = 128;
+
 pub(crate) struct MemoryStore {
     shards: Box<[Shard]>,
     hasher: KeyHasher,
@@ -87,12 +93,35 @@ struct Shard {
 }
 
 impl Shard {
-    /// Locks the shard for more than plain calls.
+    /// Locks the shard for more than a plain unit.
     #[inline]
     fn lock(&self) -> MutexGuard<'_, ShardTable> {
-        let table = self.table.lock();
+        let table = self.lock_for_unit();
         self.refusal.forget();
         table
+    }
+
+    /// Locks the shard for a unit of a plain call: the refusal of another caller stays known.
+    #[inline]
+    fn lock_for_unit(&self) -> MutexGuard<'_, ShardTable> {
+        if cfg!(all(test, ratelimit_loom)) {
+            return self.table.lock();
+        }
+        self.table.try_lock().unwrap_or_else(|| self.lock_after_pauses())
+    }
+
+    /// Leaves the shard to the calls of another processor for a while. To hand it over takes longer than a call: two
+    /// threads that take turns have half of the calls that they have one after the other.
+    #[cold]
+    #[inline(never)]
+    fn lock_after_pauses(&self) -> MutexGuard<'_, ShardTable> {
+        for _ in 0..PAUSES {
+            (0..PAUSE).for_each(|_| hint::spin_loop());
+            if let Some(table) = self.table.try_lock() {
+                return table;
+            }
+        }
+        self.table.lock()
     }
 }
 
@@ -154,8 +183,7 @@ impl MemoryStore {
                 return Answered { answer, decided_by: DecidedBy::Store, at: now };
             }
         }
-        // While one unit is taken, the known refusal of another caller goes on.
-        let mut table = if takes_one { shard.table.lock() } else { shard.lock() };
+        let mut table = if takes_one { shard.lock_for_unit() } else { shard.lock() };
         let now = self.clock.ordered(counted, &mut table.latest);
         let answer: Option<A> = if takes_permit {
             table.take_permit_and_units(&lookup, now, request.apart())

@@ -37,7 +37,6 @@ mod loom_lock {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        #[cfg(feature = "metrics")]
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             self.0.try_lock().ok()
         }
