@@ -1,6 +1,7 @@
 //! The functions that the benchmarks call, and their measurements.
 
 pub mod figures;
+pub mod floor;
 pub mod load;
 pub mod on_redis;
 pub mod rounds;

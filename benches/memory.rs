@@ -3,7 +3,8 @@
 //! The cost of a call in memory: the annotated function, the same function without the attribute, and the
 //! runtime called by hand. Cases cover every algorithm, admitted and refused calls, one, 10 000 and 1 000 000
 //! callers, one thread and two. One peer is `governor`'s keyed limiter with its default clock and hasher,
-//! given a key built by `format!` or a ready one. The other is `trypema`'s local limiter.
+//! given a key built by `format!` or a ready one. The other is `trypema`'s local limiter. The [`Floor`] is what no exact
+//! limiter can leave out.
 //!
 //! All run in turn in one process; figures are medians of the rounds in nanoseconds per call and
 //! thread, with the lowest and the highest round, and the ratio to each of governor's. Noise of a
@@ -15,6 +16,7 @@ use governor::{Quota, RateLimiter, clock::DefaultClock, state::keyed::DashMapSta
 use ratelimit_benches::{
     annotated, by_hand,
     figures::{ratios, report_ratio},
+    floor::Floor,
     rounds::{Contender, compare},
 };
 use ratelimit_runtime::Limiter;
@@ -33,6 +35,7 @@ fn main() {
         for threads in [1, 2] {
             let (built, ready) = (Keyed::dashmap(quota), Keyed::dashmap(quota));
             let limiter = Limiter::in_memory();
+            let floor = Floor::default();
             let trypema = LocalRateLimiterProvider::builder()
                 .window_size(WindowSize::seconds_or_panic(1))
                 .bucket_size(BucketSize::milliseconds_or_panic(10))
@@ -53,6 +56,12 @@ fn main() {
                     "governor, ready key",
                     Box::new(|user| {
                         black_box(ready.check_key(&keys[user as usize])).ok();
+                    }),
+                ),
+                (
+                    "floor",
+                    Box::new(|user| {
+                        black_box(floor.check(black_box("acme"), user));
                     }),
                 ),
                 // One caller comes too fast for the other one, and fills it.
@@ -87,6 +96,7 @@ fn main() {
             let is_wanted = |name: &str| {
                 wanted.is_empty()
                     || name.starts_with("governor")
+                    || name.starts_with("floor")
                     || wanted.iter().any(|part| name.contains(part))
             };
             contenders.retain(|(name, _)| is_wanted(name));
@@ -116,7 +126,10 @@ fn report_ratios(threads: u32, callers: u32, contenders: &[Contender<'_>], round
             (1_000_000, 1) if !is_refused => ("given a ready key", 1, "at most 0.90"),
             _ => continue,
         };
-        let what = format!("{name}, {callers} callers, {threads} threads, to governor {peer}");
-        report_ratio(&what, ratios(own, &rounds[base]), bar);
+        let case = format!("{name}, {callers} callers, {threads} threads");
+        report_ratio(&format!("{case}, to governor {peer}"), ratios(own, &rounds[base]), bar);
+        if !name.contains("by hand") {
+            report_ratio(&format!("{case}, to the floor"), ratios(own, &rounds[2]), "at most 1.3");
+        }
     }
 }
