@@ -2,7 +2,8 @@
 //!
 //! One task carries the bytes. With several worker threads, the first command of a moment would be
 //! written before the others are there. So the task lets the ready callers run before it writes. With one
-//! thread this saves nothing: the thread runs all tasks that are ready before it writes.
+//! thread this saves nothing: the thread runs all tasks that are ready before it writes. There the replies to a full
+//! batch are delivered in two parts: Redis decides the next calls of one while the thread runs the callers of the other.
 
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,9 @@ use crate::sync::Mutex;
 
 /// The most commands of a batch. Redis reads about as many at once, and replies to them at once.
 const MAX_BATCH: usize = 64;
+
+/// The replies that are delivered at once on a runtime with one thread.
+const MAX_REPLIES: usize = MAX_BATCH / 2;
 
 /// The bytes that are read at once; more if a reply is longer.
 const INPUT: usize = 8 << 10;
@@ -170,9 +174,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
             let read = self.poll_input(context);
             match (read, self.deliver_replies()) {
                 (_, Err(error)) => return Poll::Ready(error),
-                (Poll::Ready(Err(error)), _) => return Poll::Ready(error.into()),
-                (Poll::Ready(Ok(())), Ok(())) => {}
-                (Poll::Pending, Ok(())) => return Poll::Pending,
+                // Also those that came before the end of the connection.
+                (_, Ok(false)) => break,
+                (Poll::Ready(Err(error)), Ok(true)) => return Poll::Ready(error.into()),
+                (Poll::Ready(Ok(())), Ok(true)) => {}
+                (Poll::Pending, Ok(true)) => return Poll::Pending,
             }
         }
         // There may be more: the runtime serves others in between.
@@ -192,11 +198,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
         Poll::Ready(if read == 0 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) })
     }
 
-    /// Delivers the replies that are in the input.
-    fn deliver_replies(&mut self) -> RedisResult<()> {
-        let mut read = 0;
-        while let Some(frame) = self.reader.next(&self.input[read..self.filled])? {
-            read += frame.length;
+    /// Delivers the replies that are in the input. Returns `false` if there may be more than are delivered at once.
+    fn deliver_replies(&mut self) -> RedisResult<bool> {
+        let most = if self.is_shared { usize::MAX } else { MAX_REPLIES };
+        let (mut read, mut delivered) = (0, 0);
+        while delivered < most
+            && let Some(frame) = self.reader.next(&self.input[read..self.filled])?
+        {
+            (read, delivered) = (read + frame.length, delivered + 1);
             let next = self.in_flight.front_mut().filter(|_| !frame.is_push);
             let next = next.ok_or_else(|| unexpected("a reply that nobody asked for"))?;
             // The reply to ASKING comes before that to its command.
@@ -220,7 +229,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
                 self.input.shrink_to_fit();
             }
         }
-        Ok(())
+        Ok(delivered < most)
     }
 
     /// Writes the batch, all of it.

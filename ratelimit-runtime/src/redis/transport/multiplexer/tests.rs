@@ -225,6 +225,34 @@ fn the_end_of_the_tasks_runtime_fails_commands_of_other_runtimes() {
 }
 
 #[tokio::test]
+async fn one_thread_writes_while_it_has_replies_to_deliver() {
+    let fixture = Fixture::connect();
+    let callers = (0..MAX_BATCH).map(|number| {
+        let fixture = Arc::clone(&fixture);
+        tokio::spawn(async move {
+            for number in [number, 1_000 + number] {
+                let reply = Reply::of(fixture.send(&number.to_string()).await);
+                assert_eq!(reply, Reply::Number(number.try_into().unwrap()));
+            }
+        })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.unwrap();
+    }
+    // All callers ask at once, get their replies in two parts, and ask again in two.
+    assert_eq!(fixture.multiplexer.batches(), 3);
+    // The end of the connection comes after the replies before it.
+    let last: Vec<_> =
+        (0..MAX_BATCH - 1).map(|number| fixture.start(&number.to_string())).collect();
+    let end = fixture.start("END");
+    for (number, exchange) in last.iter().enumerate() {
+        let reply = Reply::of(reply_to(exchange).await);
+        assert_eq!(reply, Reply::Number(number.try_into().unwrap()));
+    }
+    assert_eq!(Reply::of(reply_to(&end).await), Reply::Written);
+}
+
+#[tokio::test]
 async fn one_thread_has_one_write_for_all_commands_too() {
     let fixture = Fixture::connect();
     let exchanges: Vec<_> = ["1", "2", "3"].map(|name| fixture.start(name)).into();
