@@ -6,7 +6,7 @@ use super::{
     call::MixedCall,
     micros,
     numbers::scaled,
-    windows::{at_least, kept, refunded},
+    windows::{at_least, kept},
 };
 
 /// The units of this share, rounded up.
@@ -107,7 +107,7 @@ impl MixedRound {
             let earlier = (start.saturating_sub(micros(LONGEST_WAIT)), call.answered);
             let rate = self.highest(call.limit, earlier);
             let refilled = ((call.answered - start) * rate).div_ceil(period);
-            let returned = self.of(call.limit).map(|other| refunded(other, span)).sum::<u64>();
+            let returned = self.of(call.limit).map(|other| self.refunded(other, span)).sum::<u64>();
             (units, burst - units_of(call.leave, burst) + refilled + returned)
         };
         starts.map(of_span).max_by_key(|(units, most)| units.saturating_sub(*most))

@@ -308,6 +308,11 @@ fn a_bucket_that_refills_before_a_refund_has_the_refunded_tokens_too() {
     with_calls(of_three(None)).breaks("window");
     // Tokens that came back before are in the full bucket.
     with_calls(of_three(Some([20 * MS, 21 * MS]))).breaks("window");
+    // A call that has left gives them back within a deadline, unless its process stands still.
+    let left = Story::new().call(told(TOKENS, 3, 0, MS, Reply::Left), &[]);
+    let left = left.calls(TOKENS, spread(33, 700 * MS, 702 * MS));
+    left.clone().breaks("window");
+    left.note(0, 0, 690 * MS, Note::Gap(0, 2 * MS)).is_sound();
 }
 
 #[test]

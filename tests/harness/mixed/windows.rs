@@ -16,25 +16,30 @@ pub(super) fn kept(call: &MixedCall) -> u64 {
     at_least(call, u64::MAX)
 }
 
-/// The tokens of a call from before a span that a bucket perhaps got back in it. Such a bucket may have been
-/// refilled meanwhile, so that the next calls have them beside a full bucket.
-pub(super) fn refunded(call: &MixedCall, (start, end): Span) -> u64 {
-    if call.stamp.0 >= start {
-        return 0;
-    }
-    match call.reply {
-        Some(Reply::Admitted { .. }) => call.settle.map_or(0, |settle| {
-            let is_within = settle.asked <= end && settle.applied.is_none_or(|at| at >= start);
-            if is_within { call.cost.saturating_sub(settle.to) } else { 0 }
-        }),
-        // Of limits that are asked together, one may have admitted the call before another refused it.
-        Some(Reply::Refused | Reply::Busy | Reply::Spared) if !call.is_joint => 0,
-        Some(_) if call.answered + micros(MIXED_DEADLINE) >= start => call.cost,
-        _ => 0,
-    }
-}
-
 impl MixedRound {
+    /// The tokens of a call from before a span that a bucket perhaps got back in it. Such a bucket may have been
+    /// refilled meanwhile, so that the next calls have them beside a full bucket.
+    pub(super) fn refunded(&self, call: &MixedCall, (start, end): Span) -> u64 {
+        if call.stamp.0 >= start {
+            return 0;
+        }
+        match call.reply {
+            Some(Reply::Admitted { .. }) => call.settle.map_or(0, |settle| {
+                let is_within = settle.asked <= end && settle.applied.is_none_or(|at| at >= start);
+                if is_within { call.cost.saturating_sub(settle.to) } else { 0 }
+            }),
+            // Of limits that are asked together, one may have admitted the call before another refused it.
+            Some(Reply::Refused | Reply::Busy | Reply::Spared) if !call.is_joint => 0,
+            Some(_) => {
+                let sent = call.answered + micros(MIXED_DEADLINE);
+                // A process that stands still sends later what gives the tokens back.
+                let sent = sent + self.late(call, (call.answered, sent));
+                if sent >= start { call.cost } else { 0 }
+            }
+            None => 0,
+        }
+    }
+
     /// Returns the windows that certainly have too many units.
     pub(super) fn overfull_windows(&self) -> Findings {
         let mut findings = Findings::default();
@@ -138,7 +143,7 @@ impl MixedRound {
                 if units <= most {
                     return None;
                 }
-                let returned = self.of(limit).map(|call| refunded(call, (start, end)));
+                let returned = self.of(limit).map(|call| self.refunded(call, (start, end)));
                 let most = most + returned.sum::<u64>();
                 (units > most).then(|| format!("{units} tokens of {most} from {start} to {end}"))
             })
