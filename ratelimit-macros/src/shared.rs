@@ -67,15 +67,24 @@ impl SharedPolicy {
     /// Returns the items that check the policy's own properties at compile time.
     pub(crate) fn checks(&self, private: &TokenStream) -> TokenStream {
         let path = &self.path;
-        // All plans have these properties.
-        let policy =
-            if self.has_plans { quote!(#private::default_plan(&#path)) } else { quote!(&#path) };
         self.checks
             .iter()
             .map(|name| {
-                let (private, at) = (spanned(private, name.span()), name.span());
-                let check = quote_spanned!(at=> #private::#name(#policy));
-                quote!(const _: () = #check;)
+                let (own, at) = (spanned(private, name.span()), name.span());
+                if !self.has_plans {
+                    let check = quote_spanned!(at=> #own::#name(&#path));
+                    return quote!(const _: () = #check;);
+                }
+                let check = quote_spanned!(at=> #own::#name(policy));
+                quote! {
+                    const _: () = {
+                        let mut plan = 0;
+                        while let ::core::option::Option::Some(policy) = #private::plan_at(&#path, plan) {
+                            #check;
+                            plan += 1;
+                        }
+                    };
+                }
             })
             .collect()
     }

@@ -70,9 +70,10 @@ pub const fn shared_policy(policy: &Policy) -> Policy {
     *policy
 }
 
-/// Returns the policy of the default plan, with the properties of all.
-pub const fn default_plan(plans: &Plans) -> &Policy {
-    plans.first()
+/// Returns the policy of the plan at this index.
+#[must_use]
+pub const fn plan_at(plans: &Plans, index: usize) -> Option<&Policy> {
+    plans.at(index)
 }
 
 /// Returns the policy of a call's plan.

@@ -119,6 +119,11 @@ impl Plans {
         &self.plans[0].1
     }
 
+    /// Returns the policy of the plan at this index, likewise.
+    pub(crate) const fn at(&self, index: usize) -> Option<&Policy> {
+        if index < self.count { Some(&self.plans[index].1) } else { None }
+    }
+
     /// Returns the plans with their names, the default one first.
     pub fn all(&self) -> &[(&'static str, Policy)] {
         for index in 0..self.count {
