@@ -32,9 +32,8 @@ pub use self::{
         RefusalInBox,
     },
     shared_policy::{
-        default_plan, names_apart, one_policy, plan_of, shared_policy, takes_costs,
-        takes_dynamic_costs, takes_leaves, takes_request_ids, takes_settles, takes_waits,
-        takes_warnings,
+        names_apart, one_policy, plan_at, plan_of, shared_policy, takes_costs, takes_dynamic_costs,
+        takes_leaves, takes_request_ids, takes_settles, takes_waits, takes_warnings,
     },
     units::{Units, number},
 };
@@ -147,14 +146,16 @@ impl CallBuilder {
     ) -> JointCheck {
         let declared = &resolved.policy;
         let policy = given.as_deref().unwrap_or(declared);
-        let caller = if self.caller.is_empty() || resolved.is_default_method {
+        let (caller, observed_as) = if self.caller.is_empty() || resolved.is_default_method {
             self.ambient_or_shared(limiter, resolved, policy)
         } else {
-            self.caller.clone()
+            (self.caller.clone(), None)
         };
         let counters = recorded(limiter, resolved, policy);
         let (limiter, options) = (limiter.clone(), self.options);
-        JointCheck::new(FunctionCall { limiter, declared, given, caller, counters, options })
+        let call =
+            FunctionCall { limiter, declared, given, caller, observed_as, counters, options };
+        JointCheck::new(call)
     }
 
     /// Starts the check under a policy that comes with the call.
@@ -184,18 +185,21 @@ impl CallBuilder {
         let options = &self.options;
         let call = |caller| Call { limiter, policy, caller, observed_as: None, counters, options };
         if self.caller.is_empty() || resolved.is_default_method {
-            return start_elsewhere(call(&self.ambient_or_shared(limiter, resolved, policy)));
+            let (caller, observed_as) = self.ambient_or_shared(limiter, resolved, policy);
+            return start_elsewhere(Call { observed_as: observed_as.as_ref(), ..call(&caller) });
         }
         call(&self.caller).start()
     }
 
     /// Returns the caller of a call without a key: the ambient one, or the one that all such calls
-    /// share. A trait's default method counts each type for itself.
-    fn ambient_or_shared(&self, limiter: &Limiter, resolved: &Resolved, policy: &Policy) -> Caller {
+    /// share. A trait's default method counts each type for itself: the caller without the type is the second one.
+    fn ambient_or_shared(
+        &self,
+        limiter: &Limiter,
+        resolved: &Resolved,
+        policy: &Policy,
+    ) -> (Caller, Option<Caller>) {
         let mut caller = Caller::without_parts();
-        if let Some(self_type) = self.self_type.filter(|_| resolved.is_default_method) {
-            caller.push(self_type);
-        }
         if !self.caller.is_empty() {
             caller.append(&self.caller);
         } else if let Some(ambient) = caller::current() {
@@ -204,7 +208,13 @@ impl CallBuilder {
             limiter.record_without_caller(telemetry::counters_of(policy));
             caller.append(&Caller::shared());
         }
-        caller
+        let Some(self_type) = self.self_type.filter(|_| resolved.is_default_method) else {
+            return (caller, None);
+        };
+        let mut of_type = Caller::without_parts();
+        of_type.push(self_type);
+        of_type.append(&caller);
+        (of_type, Some(caller))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     future::{Future, poll_fn},
     pin::pin,
+    sync::mpsc,
     task::Poll,
     time::Duration,
 };
@@ -143,4 +144,32 @@ async fn a_dropped_future_gives_back_what_it_has_taken() {
         .await;
     }
     assert!(dropped > 0, "no future was dropped between two answers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fullest_tier_of_an_override_warns_as_of_a_call_alone() {
+    let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
+    let tiered = Policy::sliding_window("warned-tiered", hour, 5);
+    let beside = Policy::fixed_window("warned-beside", hour, 100);
+    for is_joint in [false, true] {
+        let (warned, left) = mpsc::channel();
+        let builder = Limiter::builder()
+            .on_warning(move |warning| warned.send(warning.decision().remaining()).unwrap());
+        let limiter = builder.in_memory();
+        let several = Override::new().tier(minute, 6).tier(hour, 20);
+        limiter.overrides().here().set("warned-tiered", several).unwrap();
+        for call in 0..16 {
+            if call > 0 && call % 3 == 0 {
+                tokio::time::advance(2 * minute).await;
+            }
+            let check = limiter.check(&tiered, "alice").warn_at(80);
+            if is_joint {
+                limiter.check_all([check, limiter.check(&beside, "alice")]).await.unwrap();
+            } else {
+                check.await.unwrap();
+            }
+        }
+        // 16 of the hour's 20, and one of the minute's six.
+        assert_eq!(left.try_iter().collect::<Vec<_>>(), [4], "{is_joint}");
+    }
 }

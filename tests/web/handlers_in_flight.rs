@@ -371,3 +371,33 @@ async fn each_layer_holds_the_permits_and_without_one_they_end_with_the_function
         feed.limiter.check(&OUTER, Caller::digest("alice")).await.unwrap();
     }
 }
+
+/// A call that another limit refuses has given its permit back, whatever is sent in its place.
+#[tokio::test]
+async fn a_call_that_another_limit_refuses_is_in_flight_no_more() {
+    #[rate_limit(policy = ONE, limiter = feed.limiter)]
+    #[rate_limit(name = "spent", period = "1h", threshold = 1, limiter = feed.limiter, otherwise = Ok(body(&feed.end)))]
+    async fn stale(State(feed): State<Feed>) -> Limited<Body> {
+        Ok(Body::empty())
+    }
+
+    #[rate_limit(policy = ONE, limiter = feed.limiter)]
+    #[rate_limit(name = "spent too", period = "1h", threshold = 1, limiter = feed.limiter)]
+    async fn refused(State(feed): State<Feed>) -> Limited<Body> {
+        Ok(Body::empty())
+    }
+
+    on_each_store(async |limiter| {
+        let feed = Feed::new(limiter.clone());
+        let router = Router::new().route("/stale", get(stale)).route("/refused", get(refused));
+        let router = router.with_state(feed.clone()).layer(by_user());
+        for (path, status) in [("/stale", 200), ("/refused", 429)] {
+            drop(ask(&router, request(path, "alice")).await);
+            until("a free permit", async || feed.is_free().await.then_some(())).await;
+            // The window refuses it, and its body is not read yet.
+            let second = ask(&router, request(path, "alice")).await;
+            assert_eq!((second.status().as_u16(), feed.is_free().await), (status, true), "{path}");
+        }
+    })
+    .await;
+}

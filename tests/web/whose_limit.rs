@@ -122,3 +122,26 @@ async fn calls_in_flight_have_a_scope_too_and_other_refusals_have_none() {
     assert!(!refusal.problem().contains("scope"), "{}", refusal.problem());
     assert!(EXPOSED_HEADERS.contains(&"x-ratelimit-scope"));
 }
+
+/// The type before the caller is no key that somebody has written.
+#[tokio::test]
+async fn the_default_method_of_a_trait_lists_its_limit_to_the_client() {
+    trait Shop {
+        #[rate_limit(period = "1h", threshold = 2)]
+        async fn buy(&self) -> Limited<&'static str> {
+            Ok("sold")
+        }
+    }
+
+    struct Books;
+    impl Shop for Books {}
+
+    async fn buy() -> Limited<&'static str> {
+        Books.buy().await
+    }
+
+    let router = Router::new().route("/", get(buy)).layer(by_user());
+    let response = ask(&router, request("/", "alice")).await;
+    let listed = header(&response, "ratelimit").unwrap_or_default();
+    assert!(listed.ends_with(";r=1;t=3600"), "{listed}");
+}

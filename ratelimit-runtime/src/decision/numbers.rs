@@ -18,10 +18,13 @@ impl Decision {
         Self::new(policy, Outcome::unlimited(request))
     }
 
-    /// Returns the numbers of the call, under a policy of one tier.
-    pub(crate) fn outcome(&self) -> Outcome {
+    /// Returns the numbers of the call, which this policy has decided.
+    pub(crate) fn outcome(&self, policy: &Policy) -> Outcome {
+        // Tiers have periods of their own.
+        let tier = (0..).zip(policy.tiers()).find(|(_, tier)| tier.micros() == self.period);
+        let tier = tier.map_or(0, |(index, _)| index);
         let Self { remaining, replenish_after, reset_after, decided_by, kind, .. } = *self;
         let admitted = Outcome::admitted(remaining, replenish_after, reset_after, Mark::NONE);
-        Outcome { decided_by, kind, ..admitted }
+        Outcome { tier, decided_by, kind, ..admitted }
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     caller::Caller,
     decision::{Answer, Decision},
     error::RateLimitError,
+    observe,
     policy::{InvalidPolicy, Policy},
     telemetry::LimitCounters,
 };
@@ -48,6 +49,8 @@ pub(crate) struct FunctionCall {
     pub(crate) declared: &'static Policy,
     pub(crate) given: Option<Box<Policy>>,
     pub(crate) caller: Caller,
+    /// The caller whose limit it is to a layer, if it is not the one that is counted.
+    pub(crate) observed_as: Option<Caller>,
     pub(crate) counters: Option<&'static LimitCounters>,
     pub(crate) options: Options,
 }
@@ -68,9 +71,9 @@ impl AsCall for Call<'_> {
 impl AsCall for FunctionCall {
     #[inline]
     fn as_call(&self) -> Call<'_> {
-        let Self { limiter, declared, given, caller, counters, options } = self;
+        let Self { limiter, declared, given, caller, observed_as, counters, options } = self;
         let (policy, counters) = (given.as_deref().unwrap_or(declared), *counters);
-        Call { limiter, policy, caller, observed_as: None, counters, options }
+        Call { limiter, policy, caller, observed_as: observed_as.as_ref(), counters, options }
     }
 }
 
@@ -98,10 +101,11 @@ impl<T: AsCall> JointCall<T> {
     #[cold]
     fn warn(&self) {
         if let (Some(call), Some(Ok(decision))) = (&self.call, &self.answer) {
-            let (call, outcome) = (call.as_call(), decision.outcome());
+            let call = call.as_call();
             let effective = call.effective();
-            let alone = call.alone(&effective, outcome.decided_by);
-            call.warn(alone.as_ref().unwrap_or(&effective), &outcome);
+            let alone = call.alone(&effective, decision.decided_by());
+            let effective = alone.as_ref().unwrap_or(&effective);
+            call.warn(effective, &decision.outcome(effective.policy()));
         }
     }
 
@@ -317,6 +321,9 @@ pub fn all<const N: usize>(mut parts: [JointCheck; N]) -> Started<JointAnswers<N
                 .filter_map(|JointCheck(call)| call.taken())
                 .all(|(it, _)| it.limiter.is_in_memory()) =>
         {
+            drop(parts);
+            // A layer keeps the permits of functions until their response has been sent, and this one has not run.
+            observe::free_ended();
             Started::Ready(Err(refused))
         }
         asked => Started::Pending(Box::pin(async move {
