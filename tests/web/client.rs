@@ -293,3 +293,28 @@ async fn a_request_that_is_sent_again_is_one_call_in_flight() {
     assert_eq!(layer.layer(remote).oneshot(request("/busy")).await.unwrap().status(), 200);
     assert_eq!(called.lock().unwrap().len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_refusal_comes_after_its_wait_is_sent_again() {
+    for (max_wait, expected) in [(60, (200, 2)), (1, (429, 1))] {
+        let sent = Arc::new(Mutex::new(0));
+        let log = Arc::clone(&sent);
+        let remote = service_fn(move |_: Request<()>| {
+            let log = Arc::clone(&log);
+            async move {
+                tokio::time::sleep(2 * SECOND).await;
+                let mut sent = log.lock().unwrap();
+                *sent += 1;
+                let mut response = Response::new(String::new());
+                if *sent == 1 {
+                    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+                    *response.headers_mut() = headers("retry-after", "1");
+                }
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let layer = by_path(&Limiter::in_memory()).max_wait(max_wait * SECOND);
+        let answer = layer.layer(remote).oneshot(request("/")).await.unwrap();
+        assert_eq!((answer.status().as_u16(), *sent.lock().unwrap()), expected);
+    }
+}

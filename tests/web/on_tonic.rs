@@ -16,7 +16,7 @@ use greeter::{
     greeter_client::GreeterClient,
     greeter_server::{Greeter, GreeterServer},
 };
-use harness::RedisServer;
+use harness::{Lines, RedisServer, listen};
 use ratelimit_runtime::web::OnMissing;
 use ratelimit_runtime::{
     Caller, Limiter, OnStoreError, Override, Policy, rate_limit,
@@ -373,4 +373,37 @@ async fn concurrent_calls_get_exactly_the_threshold() {
         });
     }
     assert_eq!(tasks.join_all().await.into_iter().sum::<usize>(), 100);
+}
+
+#[tokio::test]
+async fn a_method_that_denies_has_lost_no_refusal() {
+    let lines = Lines::default();
+    let _listening = listen(lines.clone());
+    let limiter = Limiter::in_memory();
+    let address = serve(Identity::header("x-api-key"), limiter.clone(), WIDE).await;
+    let mallory = Caller::digest("mallory");
+    limiter.overrides().here().set(("greet", &mallory), Override::new().deny()).unwrap();
+    let refused = greet(&mut connect(address).await, Some("mallory")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    let lines = lines.all();
+    assert!(!lines.iter().any(|line| line.contains("ended with status")), "{lines:?}");
+}
+
+#[tokio::test]
+async fn the_guess_of_a_layer_is_that_of_an_annotated_method_too() {
+    for wait in [None, Some(Duration::from_secs(20))] {
+        let held = Arc::new(Held::default());
+        let layer = IdentityLayer::new(Identity::header("x-api-key")).retry_busy_after(wait);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut server = Server::builder().layer(layer.respond(web::tonic::respond));
+        let server = server.add_service(GreeterServer::new(SlowGreeter(Arc::clone(&held))));
+        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+        let client = connect(address).await;
+        let greet = async || greet_by_name(&mut client.clone(), Some("of-layer"), "a").await;
+        let [_, refused] = held.beside(greet).await;
+        let told = pushback(&refused.unwrap_err());
+        assert_eq!(told.is_some(), wait.is_some(), "{told:?}");
+        assert!(told.is_none_or(|it| (20_000..=40_000).contains(&it)), "{told:?}");
+    }
 }

@@ -7,7 +7,7 @@
 mod layer;
 pub(crate) mod told;
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 
@@ -54,10 +54,15 @@ impl Limiter {
         status: StatusCode,
         headers: &HeaderMap,
     ) -> Result<bool, RateLimitError> {
-        let fields = |name| headers.get_all(name).into_iter().filter_map(|it| it.to_str().ok());
-        match told::told_wait(status.as_u16(), fields, SystemTime::now()) {
+        match wait_told(status, headers) {
             Some(wait) => self.pause_after(decision, wait).await,
             None => Ok(false),
         }
     }
+}
+
+/// Returns the wait that an answer asks for.
+fn wait_told(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    let fields = |name| headers.get_all(name).into_iter().filter_map(|it| it.to_str().ok());
+    told::told_wait(status.as_u16(), fields, SystemTime::now())
 }

@@ -56,6 +56,18 @@ impl ResponseSettings {
         }
     }
 
+    /// Adds what a handler's response to this refusal lacks, and tells a gRPC client the layer's own wait.
+    pub(super) fn complete(self, response: &mut impl ResponseParts, refusal: &Refusal) {
+        let refusal = &*self.refusal(refusal);
+        add_missing(response, refusal, self.syntax);
+        if let (BusyWait::OfLayer(_), Refusal::Limit(error @ RateLimitError::Busy(_))) =
+            (self.busy_wait, refusal)
+            && response.header(PUSHBACK).is_some()
+        {
+            response.set_header(PUSHBACK, Wait::of(error).map(|wait| wait.millis().to_string()));
+        }
+    }
+
     /// Asks a gRPC client for no retry if it would give up before. Otherwise the client would wait for its deadline, and
     /// report that in place of the refusal.
     fn fit_deadline(self, response: &mut impl ResponseParts) {
@@ -119,7 +131,7 @@ pub(super) fn made_of<R: ResponseParts>(
     refusal: &Refusal,
     reply: ResponseSettings,
 ) -> R {
-    complete(&mut response, refusal, reply.syntax);
+    add_missing(&mut response, refusal, reply.syntax);
     reply.fit_deadline(&mut response);
     if let Refusal::Limit(error) = refusal {
         response.set_made_of(error.clone());
@@ -129,7 +141,7 @@ pub(super) fn made_of<R: ResponseParts>(
 
 /// Adds those of a refusal's headers that a response lacks; nothing of the remaining quota if the response
 /// has some of it, and no part of the wait if the response has one of its own.
-pub(super) fn complete(response: &mut impl ResponseParts, refusal: &Refusal, syntax: HeaderSyntax) {
+fn add_missing(response: &mut impl ResponseParts, refusal: &Refusal, syntax: HeaderSyntax) {
     let has_quota = HeaderSyntax::ALL.iter().any(|name| response.header(name).is_some());
     let has_wait = response.header(RETRY_AFTER).is_some();
     for (name, value) in refusal.headers(if has_quota { HeaderSyntax::Off } else { syntax }) {

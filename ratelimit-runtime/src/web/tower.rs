@@ -161,6 +161,7 @@ fn status_of_grpc(code: &[u8]) -> u16 {
         b"0" => 200,
         b"2" | b"13" | b"15" => 500,
         b"4" => 504,
+        b"7" => 403,
         b"8" => 429,
         // Of this crate: the request is more than its limit ever admits.
         b"9" => 422,

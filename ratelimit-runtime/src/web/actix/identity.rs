@@ -21,7 +21,7 @@ use crate::{
     web::{
         self, Refusal,
         permits::{PermitBody, Permits},
-        response::{complete, set_headers},
+        response::set_headers,
         treatment::Treatment,
     },
 };
@@ -84,7 +84,7 @@ impl IdentityMiddleware {
         let mut response = match self.replaced.treatment(&response, &mut observed) {
             Treatment::Keep => response.map_body(hold).map_into_left_body(),
             Treatment::Complete(refusal) => {
-                complete(&mut response, &reply.refusal(&refusal), reply.syntax);
+                reply.complete(&mut response, &refusal);
                 response.map_body(hold).map_into_left_body()
             }
             Treatment::Replace(refusal) => self.refusal_response(&refusal).map_into_right_body(),

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::wait_told;
 use crate::{
     Caller, Limiter, Policy,
     web::{
@@ -153,8 +154,14 @@ where
                 let response = inner.call(request.clone()).await.map_err(Into::into)?;
                 let response = response.map(PermitBody::new);
                 let (status, headers) = (response.status(), response.headers());
-                let is_paused = limiter.heed(&decision, status, headers).await.unwrap_or(false);
-                if !is_paused || !matches!(status.as_u16(), 429 | 503) {
+                let heeded = limiter.heed(&decision, status, headers).await;
+                // The wait of an answer that came late is over.
+                let is_late = matches!(heeded, Ok(false))
+                    && decision.is_counted()
+                    && wait_told(status, headers).is_some()
+                    && Instant::now() < ends;
+                let asks_again = matches!(heeded, Ok(true)) || is_late;
+                if !asks_again || !matches!(status.as_u16(), 429 | 503) {
                     return Ok(response.map(|body| body.hold(Permits::of([decision]))));
                 }
                 (inner, answer) = (next, Some(response));

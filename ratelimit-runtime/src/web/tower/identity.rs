@@ -10,12 +10,7 @@ use super::{
     HoldPermits, Identity, ProblemJson, Respond, refusal_response,
     service::{InnerService, ResponseFuture},
 };
-use crate::web::{
-    self, Refusal,
-    permits::Permits,
-    response::{complete, set_headers},
-    treatment::Treatment,
-};
+use crate::web::{self, Refusal, permits::Permits, response::set_headers, treatment::Treatment};
 
 /// Sets the ambient caller from the request, and the headers with the caller's remaining quota on the
 /// response.
@@ -118,9 +113,7 @@ where
             let mut response = response?;
             match layer.replaced.treatment(&response, &mut observed) {
                 Treatment::Keep => {}
-                Treatment::Complete(refusal) => {
-                    complete(&mut response, &reply.refusal(&refusal), reply.syntax);
-                }
+                Treatment::Complete(refusal) => reply.complete(&mut response, &refusal),
                 Treatment::Replace(refusal) => {
                     response = refusal_response(&layer.responder, &refusal, reply);
                 }
