@@ -222,8 +222,12 @@ impl Dashboard {
         let acting = self.act_as(viewer, effect.scope)?;
         let _acting = self.acting.lock().await;
         let before = acting.read(limit.into()).await.map_err(|why| refused(&why))?;
-        let has_windows = before.as_ref().is_some_and(|before| !before.windows.is_empty());
-        if has_windows && matches!(change, Change::Fields(..)) {
+        // What removes an override as a whole leaves no window.
+        let changed = match &change {
+            Change::Fields(..) => before.clone(),
+            Change::Whole(change) => Some(change(before.clone().unwrap_or_default())),
+        };
+        if changed.is_some_and(|changed| !changed.windows.is_empty()) {
             let why = "this override has several times; remove it first, or change it where it was \
                        written";
             return Err(refused(&why));

@@ -7,7 +7,9 @@ use harness::{Lines, exceeded, listen, on_each_store};
 use ratelimit_runtime::{
     Decision, Enforcement, Limiter, Override, Plans, Policy, RateLimitError,
     limits::{policies, policies_of, published_limits},
-    observe, rate_limit, stats,
+    observe,
+    overrides::Place,
+    rate_limit, stats,
     web::{HeaderSyntax, Refusal},
 };
 use tonic_types::StatusExt;
@@ -286,4 +288,19 @@ async fn each_plan_is_listed_as_a_limit() {
     call(&limiter, Plan::Free, "eve").await.unwrap();
     let usage = limiter.usage("plans-api@pro", "eve").await.unwrap();
     assert_eq!((usage.tiers()[0].used(), usage.tiers()[0].quota()), (1, 7));
+}
+
+#[tokio::test]
+async fn plans_of_equal_numbers_keep_their_names_under_an_override_of_their_limit() {
+    const EQUAL: Plans = Plans::new("plans-equal", "trial", SEVEN).plan("pro", SEVEN);
+    let limiter = Limiter::in_memory();
+    let here = limiter.overrides().here();
+    for place in [Place::from("plans-equal"), Place::caller("plans-equal", "alice")] {
+        here.set(place.clone(), Override::new().threshold(9)).unwrap();
+        for plan in ["trial", "pro"] {
+            let seen = limiter.peek(EQUAL.of(plan), "alice").cost(0).await.unwrap();
+            assert_eq!((seen.plan(), seen.threshold()), (Some(plan), 9));
+        }
+        here.remove(place);
+    }
 }

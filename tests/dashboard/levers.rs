@@ -269,3 +269,18 @@ async fn an_operator_finds_the_three_levers_on_the_page() {
     assert!(errors.iter().all(|it| it["message"].as_str().unwrap().contains("422")), "{errors:?}");
     is_clean(&browser, &service).await;
 }
+
+#[tokio::test]
+async fn a_candidate_in_one_of_several_windows_is_not_applied_by_their_removal() {
+    let limiter = Limiter::in_memory();
+    let operator = Operator::of(&limiter).await;
+    let later = SystemTime::now() + Duration::from_secs(3_600);
+    let tried = Override::new().threshold(3).candidate(Override::new().threshold(2));
+    let plan: Override = vec![tried, Override::new().threshold(4).from(later)].into();
+    limiter.overrides().by("ann").here().set("levered", plan).unwrap();
+    let written = || limiter.overrides().by("act").here().get("levered");
+    let before = written();
+    let why = refused(&operator, "apply-candidate", json!({ "limit": "levered" })).await;
+    assert!(why.starts_with("this override has several times"), "{why}");
+    assert_eq!(written(), before);
+}

@@ -129,3 +129,20 @@ async fn a_switch_of_the_program_is_ended_by_enforced_and_digests_are_shut_out()
     assert_eq!((listed.len(), json!(listed[0].what.deny)), (1, json!(true)));
     is_clean(&browser, &service).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_limits_are_switched_off_beside_a_factor_once_that_is_confirmed() {
+    let service = Service::of(Limiter::in_memory(), || Access::Act.named("alice")).await;
+    let overrides = service.limiter.overrides();
+    overrides.by("bob").here().set("*", Override::new().scale(0.5)).unwrap();
+    let browser = open(&service).await;
+    click(&browser, "#kill").await;
+    click(&browser, "dialog [value=off]").await;
+    click(&browser, "#dialog-confirm").await;
+    until_said(&browser, "#confirm-text", "scale 0.5").await;
+    click(&browser, "#confirm-yes").await;
+    until_said(&browser, "#all-answer", "scale 0.5 has the same end").await;
+    let (enforcement, _) = overrides.enforcement().unwrap();
+    let scale = overrides.scale_in_thousandths();
+    assert_eq!((enforcement, scale), (Enforcement::Off, Some(500)));
+}

@@ -206,3 +206,45 @@ async fn an_unreadable_hash_of_limits_leaves_callers_and_the_clock_as_they_are()
         assert!(!is_denied(limiter, "bob").await);
     }
 }
+
+/// Under a secret, an operator may write the caller as in keys: the field is one of the digest's place.
+#[tokio::test]
+async fn the_field_of_a_caller_beside_that_of_its_digest_is_read_removed_and_replaced() {
+    let server = RedisServer::start();
+    let builder = || Limiter::builder().deadline(Duration::from_secs(10)).caller_digest("key");
+    let fleet = [
+        builder().connect(&server.url()).await.unwrap(),
+        builder().connect(&server.url()).await.unwrap(),
+    ];
+    let of = |at: usize| fleet[at].overrides().fleet();
+    let all_see = async |expected: bool| {
+        for limiter in &fleet {
+            until_denied(limiter, "alice", expected).await;
+        }
+    };
+    let write = |value: &str, revision: u32| {
+        let () = server.command(&format!("HSET {CALLERS} of%20hashes/alice {value} # {revision}"));
+    };
+    write("{\"deny\":true}", 1);
+    all_see(true).await;
+    assert_eq!(of(0).get(("of hashes", "alice")).await.unwrap(), Some(deny()));
+    of(0).remove(("of hashes", "alice")).await.unwrap();
+    all_see(false).await;
+
+    // The end of one of two fields is not that of the other.
+    of(0).set(("of hashes", "alice"), deny()).await.unwrap();
+    all_see(true).await;
+    write("{\"threshold\":5}", 2);
+    all_see(false).await;
+    let _: u64 = server.command(&format!("HDEL {CALLERS} of%20hashes/alice"));
+    let () = server.command(&format!("HSET {CALLERS} # 3"));
+    all_see(true).await;
+
+    // What is set replaces both.
+    write("{\"threshold\":5}", 4);
+    all_see(false).await;
+    of(1).set(("of hashes", "alice"), deny()).await.unwrap();
+    all_see(true).await;
+    let fields: Vec<String> = server.command(&format!("HKEYS {CALLERS}"));
+    assert_eq!(fields.len(), 2, "{fields:?}");
+}

@@ -335,3 +335,29 @@ async fn a_preview_is_the_policy_that_calls_will_have() {
         assert!(error.to_string().contains(why), "{error}");
     }
 }
+
+#[rate_limit(name = "bulk", threshold = 10_000, cost = 1_000, key = user, limiter = limiter)]
+async fn bulk(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[rate_limit(name = "typed", threshold = 10, cost = 5u32, key = user, limiter = limiter)]
+async fn typed(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cost_is_known_however_its_number_is_written() {
+    let limiter = Limiter::in_memory();
+    let refused = |name: &str, threshold| {
+        let refused = limiter.overrides().here().set(name, Override::new().threshold(threshold));
+        refused.unwrap_err().to_string()
+    };
+    for (name, threshold, cost) in [("bulk", 500, 1_000), ("typed", 4, 5)] {
+        let why = refused(name, threshold);
+        let rule = format!("`cost` is {cost}, which can never pass a threshold of {threshold}");
+        assert!(why.contains(&rule), "{why}");
+    }
+    bulk(&limiter, "alice").await.unwrap();
+    typed(&limiter, "alice").await.unwrap();
+}

@@ -181,3 +181,28 @@ async fn a_bad_factor_on_redis_is_a_problem_and_the_one_before_stays() {
     let switched = until("the switch", async || limiter.overrides().enforcement()).await;
     assert_eq!((switched.0, scale()), (Enforcement::DryRun, None));
 }
+
+#[rate_limit(name = "priced", period = "1m", threshold = 5, cost = 4, key = user, limiter = limiter)]
+async fn priced(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_limit_whose_cost_would_not_fit_stays() {
+    let limiter = Limiter::in_memory();
+    let here = limiter.overrides().here();
+    here.set(Place::all(), Override::new().scale(0.5)).unwrap();
+    let is_problem = || {
+        let problems = limiter.overrides().problems();
+        problems.iter().any(|problem| problem.to_string().contains("`priced`"))
+    };
+    assert!(is_problem());
+    priced(&limiter, "alice").await.unwrap();
+    // Its own override may fit, and is scaled.
+    here.set("priced", Override::new().threshold(8)).unwrap();
+    priced(&limiter, "alice").await.unwrap_err();
+    priced(&limiter, "bob").await.unwrap();
+    here.remove(Place::all());
+    priced(&limiter, "alice").await.unwrap();
+    assert!(!is_problem());
+}

@@ -1,6 +1,7 @@
 // The page: keeps what the service tells, and shows it.
 
 import { act, listen } from './api.js';
+import { confirmed } from './confirm.js';
 import { detail } from './detail.js';
 import { element, id, mayAct, say } from './elements.js';
 import { valueFields } from './fields.js';
@@ -335,7 +336,14 @@ at('kill').addEventListener('click', () => {
 at('dialog-cancel').addEventListener('click', () => dialog.close());
 async function ofAll(action, body) {
   try {
-    const { done } = await act(action, { ...body(), scope: allScope.scope() });
+    const request = { ...body(), scope: allScope.scope() };
+    const { done } = await act(action, request).catch(async (error) => {
+      const [question, asks] = error.message.split('; confirm it');
+      if (asks !== '') throw error;
+      // The times are those of the whole override, also of what another operator has set.
+      return await confirmed(request.scope, 'All limits:', `${question}.`) ? act(action, { ...request, ends_whole: true }) : {};
+    });
+    if (!done) return;
     dialog.close();
     say(at('all-answer'), `All limits: ${done}`);
   } catch (error) {

@@ -57,6 +57,8 @@ impl<const KEPT: usize> AppliedOverride<KEPT> {
         // The override of all limits has policies of several names.
         let is_same = |known: &Policy| {
             known.full_name() == written.full_name()
+                // Plans of equal numbers differ in them.
+                && known.flags() == written.flags()
                 && known.declared_answer() == written.declared_answer()
                 && known.limits_as(written)
         };

@@ -102,13 +102,18 @@ impl FleetHash {
     ) -> Result<bool, OverrideError> {
         let is_lost = self.is_lost();
         let mut fields = Vec::new();
+        let mut twins = Vec::new();
+        if !is_lost {
+            twins = self.twins(overrides, field).await.map_err(Fault::unavailable)?;
+        }
         let (mut is_known, mut max_fields) = (true, usize::MAX);
         // The hash would look whole with one field: all that were read before are written with it.
         if is_lost {
             fields = overrides.of_redis(|layer| self.kind.fields_of(layer));
             fields.retain(|(other, _)| other != field);
         } else if value.is_none() {
-            is_known = self.hash.remove(field).await.map_err(Fault::unavailable)?;
+            let is_removed = self.hash.remove(field).await.map_err(Fault::unavailable)?;
+            is_known = is_removed || !twins.is_empty();
         } else {
             max_fields = self.kind.max_fields();
         }
@@ -126,9 +131,10 @@ impl FleetHash {
         }
         if !fields.is_empty() {
             let set = async |ended: Vec<_>| self.hash.set(&fields, &ended, max_fields, None).await;
-            let mut is_set = set(Vec::new()).await.map_err(Fault::unavailable)?;
+            let mut is_set = set(twins.clone()).await.map_err(Fault::unavailable)?;
             if !is_set {
-                let ended = self.ended().await.map_err(Fault::unavailable)?;
+                let mut ended = self.ended().await.map_err(Fault::unavailable)?;
+                ended.extend(twins);
                 is_set = set(ended).await.map_err(Fault::unavailable)?;
             }
             if !is_set {
@@ -143,6 +149,22 @@ impl FleetHash {
             tokio::time::sleep(2 * POLL_INTERVAL).await;
         }
         Ok(is_known)
+    }
+
+    /// Returns the other fields of the place of this one: under a secret, an operator may have written the caller itself
+    /// in place of its digest.
+    async fn twins(
+        &self,
+        overrides: &Overrides,
+        field: &str,
+    ) -> Result<Vec<(String, String)>, UnavailableReason> {
+        if self.kind == HashKind::Limits || !overrides.shared.identities.has_secret() {
+            return Ok(Vec::new());
+        }
+        let place = |field: &str| self.kind.place_of(field, overrides).ok();
+        let (own, mut fields) = (place(field), self.hash.fields(usize::MAX).await?.fields);
+        fields.retain(|(other, _)| other != field && own.is_some() && place(other) == own);
+        Ok(fields)
     }
 
     /// Returns the fields of overrides that have ended, by the clock of Redis. They take the room of others.

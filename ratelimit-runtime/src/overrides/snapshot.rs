@@ -1,7 +1,7 @@
 //! The overrides of all sources at one moment, merged for calls to read.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     iter,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -16,6 +16,7 @@ use super::{
     filter::NameBits,
     layer::{ALL_LIMITS, Layers, PlaceChange},
     shared_table::SharedTable,
+    validate,
 };
 use crate::{
     error::Denied,
@@ -33,6 +34,8 @@ pub(super) struct Snapshot {
     global: Option<(Override, OverrideSource)>,
     /// The factor of all limits, in thousandths, of the highest source that has one.
     scale: Option<u32>,
+    /// The limits that this factor does not fit. They stay as they are.
+    unscalable: Arc<BTreeSet<String>>,
     /// The answer to calls that Redis cannot decide, of the highest source that has one.
     on_store_error: Option<OnStoreError>,
     /// The time at which the next override of a limit begins or ends.
@@ -70,6 +73,11 @@ impl Snapshot {
         let global = of_all().find(|(what, _)| what.has_enforcement());
         next.global = global.map(|(what, source)| (what.clone(), source));
         next.scale = of_all().find_map(|(what, _)| what.scale_in_thousandths);
+        if next.scale != self.scale {
+            let errors = next.scale.map(|scale| validate::unscalable(scale, |_| false));
+            let names = errors.iter().flatten().filter_map(|it| it.limit().map(str::to_owned));
+            next.unscalable = Arc::new(names.collect());
+        }
         next.on_store_error = of_all().find_map(|(what, _)| what.on_store_error);
         next.next_turn = layers.iter().filter_map(Layer::next_turn_of_limits).min();
         next
@@ -175,16 +183,21 @@ impl Snapshot {
         let globally = |own: Enforcement| global.map_or(own, |global| own.max(global));
         let find = |name: PolicyName| self.find(name.hash(), name.text());
         let limits = names.map(|name| name.and_then(find));
+        let fits = || !self.unscalable.contains(written.shown_name().text());
+        let scale_of_all = || self.scale.filter(|_| fits());
         // Only what all limits share applies: nothing is copied or computed.
         if of_caller().next().is_none() && limits.iter().all(Option::is_none) {
             let declared = Effective::declared(written, globally(declared));
-            return declared.scaled(self.scale).answering(self.on_store_error);
+            return declared.scaled(scale_of_all()).answering(self.on_store_error);
         }
         let limits = || limits.into_iter().flatten();
         let of_limits = || limits().map(|limit| limit.merged.what());
         let own = || of_caller().map(AppliedOverride::what).chain(of_limits());
         let enforcement = globally(own().find_map(of_caller_by).unwrap_or(declared));
-        let scale = own().find_map(|what| what.scale_in_thousandths).or(self.scale);
+        let scale = own().find_map(|what| what.scale_in_thousandths);
+        // It may fit other numbers.
+        let has_own = own().any(Override::has_numbers);
+        let scale = scale.or(if has_own { self.scale } else { scale_of_all() });
         let on_store_error = own().find_map(|what| what.on_store_error).or(self.on_store_error);
         let mine = of_caller().find(|mine| mine.what().has_numbers());
         let has_numbers = |limit: &&LimitEntry| limit.merged.what().has_numbers();

@@ -108,6 +108,13 @@ pub(super) fn unscalable(scale: u32, has_own_scale: impl Fn(&str) -> bool) -> Ve
     registered.iter().filter_map(fault).collect()
 }
 
+/// Returns the number of a literal such as `1_000` or `5u32`; none of an expression.
+fn literal(written: &str) -> Option<u32> {
+    let digits = written.replace('_', "");
+    let end = digits.find(['u', 'i']).unwrap_or(digits.len());
+    digits[..end].parse().ok()
+}
+
 impl Override {
     /// Returns the policy that this override would make of the declared one.
     ///
@@ -132,7 +139,7 @@ impl Override {
     /// Validates the override against a registered policy, as far as its values are known.
     fn validate_registered(&self, limit: &RegisteredPolicy) -> Result<(), Fault> {
         match limit.policy() {
-            Some(policy) => self.validate(policy, limit.cost().parse().ok()).map(drop),
+            Some(policy) => self.validate(policy, literal(limit.cost())).map(drop),
             None => self.validate_dynamic(limit.declared()),
         }
     }

@@ -54,7 +54,7 @@ impl HashKind {
     }
 
     /// Returns the limit of a field, and its caller if it is that of a single one.
-    fn place_of(
+    pub(super) fn place_of(
         self,
         field: &str,
         overrides: &Overrides,

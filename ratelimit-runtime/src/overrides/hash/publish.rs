@@ -83,7 +83,12 @@ impl FleetOverrides<'_> {
         if hash.is_lost() {
             return Ok(overrides.of_redis(|layer| layer.get(limit, caller).cloned()));
         }
-        let value = hash.hash.field(&field_of(limit, caller)).await.map_err(Fault::unavailable)?;
+        let field = field_of(limit, caller);
+        let mut value = hash.hash.field(&field).await.map_err(Fault::unavailable)?;
+        if value.is_none() {
+            let twin = hash.twins(overrides, &field).await.map_err(Fault::unavailable)?.pop();
+            value = twin.map(|(_, value)| value);
+        }
         let what: Option<Override> = value.and_then(|value| value.parse().ok());
         Ok(what.filter(|what| !overrides.shared.identities.has_ended(what)))
     }
