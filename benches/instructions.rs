@@ -8,8 +8,8 @@
 use std::{error::Error, fs, hint::black_box, process::Command, sync::LazyLock, time::Duration};
 
 use ratelimit_benches::{
-    annotated, by_hand, call, figures::report, floor::Floor, on_redis, rounds::Contender,
-    server::Server, with_arguments::CASES,
+    annotated, by_hand, call, figures::report, on_redis, rounds::Contender, server::Server,
+    with_arguments::CASES,
 };
 use ratelimit_runtime::{Limiter, limiter};
 use tokio::runtime::{Builder, Runtime};
@@ -27,7 +27,6 @@ type Barred = (Contender<'static>, &'static str);
 fn cases() -> Vec<Barred> {
     let mut cases: Vec<Barred> = vec![
         (("without the attribute", annotated!(plain)), "-"),
-        (("floor", floor()), "-"),
         (("sliding_window 3, refused", annotated!(window_3)), REFUSED),
         (("sliding_window 100, refused", annotated!(window_100)), REFUSED),
         (("sliding_window of 100 000", annotated!(window)), ADMITTED),
@@ -47,14 +46,6 @@ fn cases() -> Vec<Barred> {
         ((case.name, call), "-")
     }));
     cases
-}
-
-/// Returns a call of the least that a limiter does.
-fn floor() -> Box<dyn Fn(u32) + Sync> {
-    let floor = Floor::default();
-    Box::new(move |user| {
-        black_box(floor.check(black_box("acme"), user));
-    })
 }
 
 /// Returns a call that is refused by the deny cache of a limiter on Redis. The first call starts the server.

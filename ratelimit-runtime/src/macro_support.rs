@@ -153,6 +153,7 @@ impl CallBuilder {
         };
         let counters = recorded(limiter, resolved, policy);
         let (limiter, options) = (limiter.clone(), self.options);
+        let observed_as = observed_as.map(Box::new);
         let call =
             FunctionCall { limiter, declared, given, caller, observed_as, counters, options };
         JointCheck::new(call)

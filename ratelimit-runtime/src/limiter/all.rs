@@ -50,7 +50,7 @@ pub(crate) struct FunctionCall {
     pub(crate) given: Option<Box<Policy>>,
     pub(crate) caller: Caller,
     /// The caller whose limit it is to a layer, if it is not the one that is counted.
-    pub(crate) observed_as: Option<Caller>,
+    pub(crate) observed_as: Option<Box<Caller>>,
     pub(crate) counters: Option<&'static LimitCounters>,
     pub(crate) options: Options,
 }
@@ -73,7 +73,7 @@ impl AsCall for FunctionCall {
     fn as_call(&self) -> Call<'_> {
         let Self { limiter, declared, given, caller, observed_as, counters, options } = self;
         let (policy, counters) = (given.as_deref().unwrap_or(declared), *counters);
-        Call { limiter, policy, caller, observed_as: observed_as.as_ref(), counters, options }
+        Call { limiter, policy, caller, observed_as: observed_as.as_deref(), counters, options }
     }
 }
 
