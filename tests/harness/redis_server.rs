@@ -3,8 +3,9 @@
 use std::{
     collections::HashMap,
     ffi::OsString,
-    path::Path,
-    process::{Child, Command, Stdio},
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Child, Command},
 };
 
 use ratelimit_runtime::Limiter;
@@ -20,6 +21,9 @@ pub struct RedisServer {
     directory: TempDir,
     launch: Launch,
 }
+
+/// The file of a server's log in its directory.
+const LOG: &str = "log";
 
 /// How a server is started, beside its port and directory.
 #[derive(Clone, Debug, Default)]
@@ -127,6 +131,11 @@ impl RedisServer {
     /// The port for other programs: that of TLS, if there is one.
     pub fn public_port(&self) -> u16 {
         self.launch.tls_port.unwrap_or(self.port)
+    }
+
+    /// The file of the server's log.
+    pub fn log(&self) -> PathBuf {
+        self.directory.path().join(LOG)
     }
 
     /// The directory that the server runs in.
@@ -243,6 +252,7 @@ pub(crate) fn program() -> OsString {
 
 fn spawn(port: u16, directory: &Path, launch: &Launch) -> Child {
     let mut command = Command::new(program());
+    let log = File::options().create(true).append(true).open(directory.join(LOG));
     if launch.is_sentinel {
         // The sentinel writes its findings there.
         let file = directory.join("sentinel.conf");
@@ -256,7 +266,7 @@ fn spawn(port: u16, directory: &Path, launch: &Launch) -> Child {
         .envs(launch.environment.iter().map(|(name, value)| (name, value)))
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--unixsocket", "redis.sock"])
         .current_dir(directory)
-        .stdout(Stdio::null())
+        .stdout(log.expect("a file for the log"))
         .spawn()
         .expect("redis-server is installed (tests/run installs it)")
 }

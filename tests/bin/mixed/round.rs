@@ -166,7 +166,7 @@ pub(crate) fn run(seed: u64, mix: &Mix) -> (Findings, usize, String) {
         && let Ok(directory) = env::var("HISTORIES_KEEP")
     {
         let text = format!("{findings}{:?} {:?} {:?}", round.outages, round.losses, round.audits);
-        keep(&directory, seed, &processes, &text);
+        keep(&directory, seed, &processes, &store, &text);
     }
     let fullest = round.fullest().into_iter();
     let fullest: Vec<_> =
@@ -175,14 +175,17 @@ pub(crate) fn run(seed: u64, mix: &Mix) -> (Findings, usize, String) {
     (findings, round.calls(), answers)
 }
 
-/// Copies the records of a round, and writes its faults beside them.
-fn keep(directory: &str, seed: u64, processes: &Processes, faults: &str) {
+/// Copies the records of a round and the logs of its servers, and writes its faults beside them.
+fn keep(directory: &str, seed: u64, processes: &Processes, store: &Store, faults: &str) {
     let to = std::path::Path::new(directory).join(seed.to_string());
     fs::create_dir_all(&to).expect("a directory for the records");
     fs::write(to.join("faults"), faults).expect("the faults");
     for process in 0..processes.started {
         let name = process.to_string();
         fs::copy(processes.directory.path().join(&name), to.join(&name)).expect("a copy");
+    }
+    for (number, server) in store.servers().iter().enumerate() {
+        fs::copy(server.log(), to.join(format!("log-{number}"))).expect("a copy");
     }
 }
 
