@@ -13,6 +13,7 @@ mod clock;
 mod eviction;
 mod in_flight;
 mod line;
+mod locked;
 #[cfg(test)]
 #[path = "../../tests/decisions/model/inside_the_store.rs"]
 mod model;
@@ -30,14 +31,14 @@ mod straight;
 #[cfg(test)]
 mod tests;
 
-use std::{hint, num::NonZeroUsize, thread::available_parallelism};
+use std::{num::NonZeroUsize, thread::available_parallelism};
 
 pub(crate) use self::clock::{Clock, EPOCH};
 use self::{
     block::of_block,
     budget::{Budget, Usage},
     eviction::MAX_WORK,
-    refusal::LatestRefusal,
+    locked::Shard,
     shard::{Entry, KEY_BYTES, NEVER, ShardTable},
 };
 use crate::{
@@ -47,7 +48,7 @@ use crate::{
     request::{Answered, DecidedBy, Op, Outcome, PlainAnswer, Request},
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     telemetry,
     time::Timestamp,
@@ -65,12 +66,6 @@ const MAX_SHARDS: usize = 32_768;
 /// when it grows, which takes some hundred microseconds.
 const KEYS_PER_SHARD: usize = 32_768;
 
-/// The pauses of a thread that finds a shard locked, before it sleeps until another thread wakes it.
-const PAUSES: usize = 4;
-
-/// The length of a pause, in rounds of some 20 ns.
-const PAUSE: usize = 128;
-
 pub(crate) struct MemoryStore {
     shards: Box<[Shard]>,
     hasher: KeyHasher,
@@ -79,50 +74,6 @@ pub(crate) struct MemoryStore {
     budget: Mutex<Budget>,
     /// The shard at which the next search for expired keys starts.
     cursor: AtomicUsize,
-}
-
-/// A part of the keys behind a lock, aligned to a cache line: locking one shard does not slow down
-/// its neighbours.
-#[derive(Default)]
-#[repr(align(64))]
-struct Shard {
-    table: Mutex<ShardTable>,
-    /// A time before which no key in the shard expires, readable without the lock.
-    next_expiry: AtomicU64,
-    refusal: LatestRefusal,
-}
-
-impl Shard {
-    /// Locks the shard for more than a plain unit.
-    #[inline]
-    fn lock(&self) -> MutexGuard<'_, ShardTable> {
-        let table = self.lock_for_unit();
-        self.refusal.forget();
-        table
-    }
-
-    /// Locks the shard for a unit of a plain call: the refusal of another caller stays known.
-    #[inline]
-    fn lock_for_unit(&self) -> MutexGuard<'_, ShardTable> {
-        if cfg!(all(test, ratelimit_loom)) {
-            return self.table.lock();
-        }
-        self.table.try_lock().unwrap_or_else(|| self.lock_after_pauses())
-    }
-
-    /// Leaves the shard to the calls of another processor for a while. To hand it over takes longer than a call: two
-    /// threads that take turns have half of the calls that they have one after the other.
-    #[cold]
-    #[inline(never)]
-    fn lock_after_pauses(&self) -> MutexGuard<'_, ShardTable> {
-        for _ in 0..PAUSES {
-            (0..PAUSE).for_each(|_| hint::spin_loop());
-            if let Some(table) = self.table.try_lock() {
-                return table;
-            }
-        }
-        self.table.lock()
-    }
 }
 
 impl MemoryStore {
@@ -186,7 +137,7 @@ impl MemoryStore {
         let mut table = if takes_one { shard.lock_for_unit() } else { shard.lock() };
         let now = self.clock.ordered(counted, &mut table.latest);
         let answer: Option<A> = if takes_permit {
-            table.take_permit_and_units(&lookup, now, request.apart())
+            table.take_permit_and_units(&lookup, now, request)
         } else {
             table.take_units(&lookup, now, request)
         };

@@ -166,10 +166,10 @@ impl Call<'_> {
     /// Counts an admitted call, and returns its permit.
     #[inline]
     fn count_taken<const IS_SINGLE: bool>(self, decided_by: DecidedBy) -> Option<Arc<dyn Permit>> {
-        if let Some(limit) = self.counters {
-            limit.count(Verdict::Admitted, decided_by);
+        if let Some(counters) = self.counters {
+            counters.count(Verdict::Admitted, decided_by);
             if !IS_SINGLE {
-                limit.count_units(Verdict::Admitted, self.options.cost);
+                counters.count_units(Verdict::Admitted, self.options.cost);
             }
         }
         let takes_permit = !IS_SINGLE && self.policy.get_concurrency().is_some();
@@ -192,12 +192,10 @@ impl Call<'_> {
         decided_by: DecidedBy,
         at: Timestamp,
     ) -> Started<Answer<A>> {
-        if let Some(limit) = self.counters {
-            let counts = limit.of_thread();
-            limit.count_in(counts, Verdict::Refused, decided_by);
-            limit.count_refusal(0);
-            let now = self.limiter.inner.backend.uptime_of(at);
-            counts.refused.count(now, self.caller.parts().into());
+        if let Some(counters) = self.counters {
+            counters.count(Verdict::Refused, decided_by);
+            counters.count_refusal(0);
+            self.count_refused(self.limiter.inner.backend.uptime_of(at));
         }
         let outcome = Outcome { decided_by, ..Outcome::refused(wait, reset) };
         Started::Ready(Err(Exceeded::new(self.policy, outcome, self.is_shared()).into()))

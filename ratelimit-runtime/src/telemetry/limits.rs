@@ -173,18 +173,8 @@ impl LimitCounters {
     /// Counts a call.
     #[inline]
     pub(crate) fn count(&'static self, verdict: Verdict, decided_by: DecidedBy) {
-        self.count_in(self.of_thread(), verdict, decided_by);
-    }
-
-    /// Counts a call in the counts of this thread.
-    #[inline(always)]
-    pub(crate) fn count_in(
-        &'static self,
-        counts: &CallCounts,
-        verdict: Verdict,
-        decided_by: DecidedBy,
-    ) {
-        counts.calls[verdict as usize][decided_by as usize].fetch_add(1, Ordering::Relaxed);
+        let calls = &self.of_thread().calls[verdict as usize][decided_by as usize];
+        calls.fetch_add(1, Ordering::Relaxed);
         metrics::decided(self.name, &self.metrics, verdict, decided_by);
     }
 

@@ -185,10 +185,10 @@ impl HashFollower {
         }
         // Under a secret, two fields may be of one caller: the end of one leaves the override of the other.
         let has_twins = !before.is_empty() && overrides.shared.identities.has_secret();
-        let twins = fields.iter().filter(|_| has_twins);
-        let twins: HashMap<_, _> = twins
-            .filter_map(|field| Some((kind.place_of(&field.0, overrides).ok()?, field)))
-            .collect();
+        let mut twins = HashMap::new();
+        for field in fields.iter().filter(|_| has_twins) {
+            twins.extend(kind.place_of(&field.0, overrides).ok().map(|place| (place, field)));
+        }
         // What is left of those before is gone.
         for field in before.into_keys() {
             self.refused.remove(&field);
