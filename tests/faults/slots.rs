@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use harness::{
-    Cluster, DEADLINE, FaultLine, Load, NOTICED, limiter_on, unavailable, uncached, until,
+    Cluster, DEADLINE, FaultLine, Load, NOTICED, RedisServer, limiter_on, unavailable, uncached,
+    until,
 };
 use ratelimit_runtime::{OnStoreError, Policy, UnavailableReason};
 
@@ -90,6 +91,47 @@ async fn a_call_of_several_keys_waits_until_their_slot_has_moved() {
         .print();
     let counted: usize = cluster.nodes[other].command(&format!("ZCOUNT {key} 0 +inf"));
     assert_eq!(counted, 2);
+}
+
+/// The first call that waits makes a line of the counts. A node that gives the slot away has no room for a new key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_call_in_line_loses_no_count_while_its_slot_moves() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let cluster = Cluster::without_replicas();
+    let limiter = uncached(&cluster.url()).await;
+    let policies = [
+        Policy::fixed_window("fixed", HOUR, 5),
+        Policy::sliding_counter("counter", HOUR, 5),
+        Policy::token_bucket("tokens", HOUR, 5),
+    ];
+    for policy in policies {
+        limiter.check(&policy, "alice").cost(5).await.unwrap();
+        let key = cluster.nodes.iter().flat_map(RedisServer::keys);
+        let key = key.into_iter().find(|key| key.contains(policy.name())).expect("a key");
+        let (slot, home) = (cluster.slot(&key), cluster.home(&key));
+        let other = (home + 1) % 3;
+        cluster.begin_to_migrate(slot, home, other);
+        let of_call = limiter.clone();
+        let waits = tokio::spawn(async move {
+            of_call.check(&policy, "alice").max_wait(2 * HOUR).await.map(drop)
+        });
+        let is_asked = || {
+            let errors: String = cluster.nodes[home].command("INFO errorstats");
+            errors.contains("errorstat_TRYAGAIN") || errors.contains("errorstat_ASK")
+        };
+        harness::wait_for("a question", || is_asked().then_some(()));
+        assert!(!waits.is_finished(), "{}", policy.name());
+        // It is the state that is moved, and the turn is in it then.
+        cluster.migrate(slot, home, other, || ());
+        let is_in_line = || {
+            let kind: String = cluster.nodes[other].command(&format!("TYPE {key}"));
+            kind == "zset"
+        };
+        harness::wait_for("a turn", || is_in_line().then_some(()));
+        assert_eq!(limiter.peek(&policy, "alice").cost(0).await.unwrap().remaining(), 0);
+        waits.abort();
+        cluster.nodes.iter().for_each(|node| node.command("CONFIG RESETSTAT"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,6 +14,7 @@ use harness::{
 use ratelimit_runtime::{
     Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason, rate_limit,
 };
+use tokio::time::timeout;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const POLICY: Policy = Policy::sliding_window("p", MINUTE, 3);
@@ -334,6 +335,10 @@ async fn a_user_with_the_documented_permissions_is_enough_and_with_less_is_repor
         limiter.check(&policy, "alice").cost(3).await.unwrap();
         assert!(matches!(limiter.check(&policy, "alice").await, Err(RateLimitError::Exceeded(_))));
         limiter.peek(&policy, "alice").cost(0).await.unwrap();
+        // It has a turn when the wait ends.
+        let waits = limiter.check(&policy, "alice").max_wait(2 * MINUTE).into_future();
+        assert!(timeout(Duration::from_millis(300), waits).await.is_err());
+        assert_eq!(limiter.servers()[0].failure(), None, "{policy:?}");
         limiter.reset(&policy, "alice").await.unwrap();
     }
     let once = || limiter.check(&POLICY, "alice").request_id(1);

@@ -108,6 +108,18 @@ local function write_line(lasts, turn, score)
   end
 end
 
+-- Makes room for a line where its state is. What the server may deny it denies before the state is gone: without
+-- memory it denies a write, and while the slot moves away a new key. A key that nobody writes shows the latter.
+-- Returns the error.
+local function make_room()
+  redis.call('SET', key, stored, 'KEEPTTL')
+  local probe = redis.pcall('GET', key .. '{' .. key .. '}')
+  if type(probe) == 'table' and string.find(probe.err, 'non local', 1, true) then
+    return redis.error_reply('TRYAGAIN the slot moves')
+  end
+  redis.call('UNLINK', key)
+end
+
 -- Folds the turns ahead into the base anew. Returns how long the tail counts, nil without a turn.
 local function refold()
   local turns = redis.call('ZRANGEBYSCORE', key, '(' .. micros(now), '+inf', 'WITHSCORES')
@@ -307,8 +319,11 @@ if can_wait and state then
     local turn, its_reply, its_state, its_lasts = search(state, from, now + max_wait)
     if turn then
       base = tail and base or state
-      if not is_line then
-        redis.call('DEL', key)
+      if stored and not is_line then
+        local denied = make_room()
+        if denied then
+          return denied
+        end
       end
       tail, last, promised, number = its_state, turn, now, number + 1
       write_line(its_lasts, string.format('%.0f:%.0f:%.0f', cost, number, its_reply[BIRTH]), turn)

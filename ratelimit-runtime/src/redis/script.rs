@@ -82,22 +82,22 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["8994f8652142bcfe08783aa225574fecd751e6ae", "1a81bbfdffeb1ebe89c67db43349a86fb3a70595"],
+        ["b7fde1b3a6a0730c45d68b7ac2bcd10493ecf578", "aa44df989f85ebe96fc9d1256803fc7dace2cbc4"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["12a04affab60eaefdb1195349528c7e41fb99989", "bfddad390ae74d0c770fd53b8168bf779233d32d"],
+        ["54000706176b6261dd476c926c733dcdaf300705", "d9b61f4a508cfcab89620ace719c7bc740a8f306"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["0fb4eb67013101bd0367afdd7ec39f9d0c6d0a0e", "0de7ddbcf6a7dfc15bc5271bccd4ffd6e1de28c2"],
+        ["b3eeb58a58254d8a4e55da20fbd03f63aa284957", "b07e065b5ef8a945e27eaec2ffee91d0ac1c9d10"],
         push_bucket,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["6ee441beba6ecf14906be60d37826bed448d0bdd", "cccf39e19cac591839d2cde54317855d995cfe56"],
+        ["646fc8b7651d801b72d6f940fb6df6ff827fda23", "bd4bddd01097851ff61298356c7a8f7bbe6ef74d"],
         push_calendar_window,
     ),
 ];
