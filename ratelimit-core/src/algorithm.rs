@@ -14,9 +14,10 @@ pub enum Algorithm {
     ///
     /// The log of a caller has at most 100 000 entries. From 90 000 on, a call joins the newest entry if both lie
     /// in the same 4 096th part of the shortest period, and leaves with it at most that much later. Its units can
-    /// then be raised, but are not given back. Calls of one unit join none if all thresholds are at most 100 000. A
-    /// call beyond 100 000 entries is refused, with no unit left, until the oldest one has left the window. On Redis
-    /// the wait of a refusal is a lower bound where more than 4 096 calls have to leave the window first.
+    /// then be raised, but are not given back. Without a request id, it is counted twice if it is sent to Redis again
+    /// because its reply was lost. Calls of one unit join none if all thresholds are at most 100 000. A call beyond
+    /// 100 000 entries is refused, with no unit left, until the oldest one has left the window. On Redis the wait of
+    /// a refusal is a lower bound where more than 4 096 calls have to leave the window first.
     SlidingWindow,
     /// Two adjacent windows. Of the earlier one, the share counts that a window ending now still
     /// covers. A call is admitted if and only if

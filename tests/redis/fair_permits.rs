@@ -180,6 +180,19 @@ async fn a_permit_that_is_claimed_is_left_by_calls_that_do_not_wait_until_the_cl
 }
 
 #[tokio::test]
+async fn a_renewal_of_a_permit_that_is_gone_leaves_the_claims_of_others() {
+    let server = RedisServer::start();
+    let limiter = patient(&server.url()).await;
+    let held = limiter.check(&policy(1).concurrency_timeout(SECOND), "alice").await.unwrap();
+    plant_claim(&server, 7, 0);
+    let () = server.command(&format!("ZREMRANGEBYSCORE {PERMITS} (0 +inf"));
+    let count = |range| server.command::<u32>(&format!("ZCOUNT {PERMITS} {range}"));
+    until("the renewal", async || (count("(0 +inf") == 1).then_some(())).await;
+    assert_eq!(count("-inf (0"), 1);
+    assert!(held.has_permit());
+}
+
+#[tokio::test]
 async fn the_claims_of_a_hundred_processes_take_no_permit() {
     let server = RedisServer::start();
     let limiter = uncached(&server.url()).await;

@@ -292,6 +292,28 @@ async fn in_a_cluster_both_keys_have_one_slot() {
     assert_eq!(nodes.len(), 3);
 }
 
+/// A renewal at a node that is stopped waits for its deadline, which is longer than the timeout.
+#[tokio::test]
+async fn a_stopped_node_holds_up_no_renewal_at_another_one() {
+    let cluster = Cluster::without_replicas();
+    let limiter = patient(&cluster.url()).await;
+    let both = Policy::sliding_window("both", MINUTE, 100).concurrency(2);
+    let both = both.concurrency_timeout(3 * SECOND);
+    let home = |caller: &u32| cluster.home(&format!("ratelimit:sliding_window:both/{caller}"));
+    let of_node =
+        |node| (0..99).find(|caller| home(caller) == node).expect("each node has callers");
+    let _stopped = limiter.check(&both, of_node(0)).await.unwrap();
+    let healthy = limiter.check(&both, of_node(1)).await.unwrap();
+    cluster.nodes[0].signal("STOP");
+    let scripts = || cluster.nodes[1].calls()["evalsha"];
+    let before = scripts();
+    until("three renewals", async || {
+        assert!(healthy.has_permit());
+        (scripts() >= before + 3).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_refusal_of_several_calls_has_given_their_permits_back() {
     const FULL: Policy = Policy::fixed_window("full", MINUTE, 1);

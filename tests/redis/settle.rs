@@ -210,6 +210,30 @@ fn settles_behind_those_of_a_value_of_another_type_are_sent() {
     assert_eq!(main.block_on(left(&limiter, &BUCKET)), 99);
 }
 
+/// A node that is dead holds up what is for another one.
+#[tokio::test]
+async fn settles_behind_those_of_a_dead_node_are_sent() {
+    let mut cluster = Cluster::without_replicas();
+    let limiter = limiter(&cluster.url()).await;
+    let home = |caller: &u32| cluster.home(&format!("ratelimit:sliding_window:log/{caller}"));
+    let of_node =
+        |node| (0..99).find(|caller| home(caller) == node).expect("each node has callers");
+    let (dead, healthy) = (of_node(1), of_node(0));
+    let mut decisions = Vec::new();
+    for _ in 0..100 {
+        decisions.push(limiter.check(&LOG, dead).await.unwrap());
+    }
+    let last = limiter.check(&LOG, healthy).await.unwrap();
+    cluster.nodes[1].kill();
+    // From the first one that waits on, all others wait behind it.
+    decisions[0].settle(0);
+    assert_eq!(limiter.flush().await.unwrap_err().unsent(), 1);
+    decisions[1..].iter().for_each(|decision| decision.settle(0));
+    last.settle(0);
+    assert_eq!(limiter.flush().await.unwrap_err().unsent(), 100);
+    assert_eq!(limiter.peek(&LOG, healthy).cost(0).await.unwrap().remaining(), 100);
+}
+
 #[test]
 fn a_flush_tells_what_an_ended_connection_cannot_send() {
     let mut server = RedisServer::start();

@@ -146,7 +146,7 @@ impl Leases {
         step
     }
 
-    /// Receives the reply to an exchange. Returns `false` if the task is to end.
+    /// Receives the reply to an exchange. Returns `false` if the next step is the key's last one.
     fn receive(&self, hash: u64, signals: &Arc<Signals>, grant: Grant, at: RoundTrip) -> bool {
         let mut set = self.set(hash).lock();
         set.of_task(signals).is_some_and(|hot| {

@@ -13,6 +13,7 @@ use std::{
 use futures_util::future::join_all;
 use tokio::{
     sync::Notify,
+    task::yield_now,
     time::{Instant, sleep, timeout},
 };
 
@@ -200,11 +201,6 @@ fn lose(mut queue: MutexGuard<'_, PostedQueue>, lost: &[Parcel]) {
     }
 }
 
-/// Sends commands together. Returns `true` if Redis has answered one.
-async fn send_all(commands: Vec<SentParcel>) -> bool {
-    join_all(commands.into_iter().map(SentParcel::send)).await.contains(&true)
-}
-
 impl Outbox {
     pub(super) fn new(store: Arc<RedisStore>) -> Arc<Self> {
         let (queue, ended, on_delivery) = Default::default();
@@ -235,19 +231,37 @@ impl Outbox {
         }
     }
 
-    /// Takes commands that wait. If none does, the task that asks has ended.
-    fn take(self: &Arc<Self>, most: usize, is_task: bool) -> Vec<SentParcel> {
+    /// Takes commands that wait.
+    fn take(self: &Arc<Self>, most: usize) -> Vec<SentParcel> {
         let mut queue = self.queue.lock();
         let late = queue.take_late();
         let count = queue.waiting.len().min(most);
         queue.under_way += count;
         let under_way = |parcel| SentParcel { outbox: Arc::clone(self), parcel: Some(parcel) };
-        let commands: Vec<_> = queue.waiting.drain(..count).map(under_way).collect();
-        if commands.is_empty() && is_task {
-            queue.task = Worker::default();
-        }
+        let commands = queue.waiting.drain(..count).map(under_way).collect();
         lose(queue, &late);
         commands
+    }
+
+    /// Sends each command that waits now once. Returns the numbers of those that were sent, and of those that
+    /// Redis has answered.
+    ///
+    /// One that is not answered ends no round: the others may be for another server.
+    async fn send_round(self: &Arc<Self>) -> (usize, usize) {
+        let waiting = self.queue.lock().waiting.len();
+        let (mut sent, mut answered) = (0, 0);
+        while sent < waiting {
+            let commands = self.take(MAX_BATCH.min(waiting - sent));
+            if commands.is_empty() {
+                break;
+            }
+            sent += commands.len();
+            let replies = join_all(commands.into_iter().map(SentParcel::send)).await;
+            answered += replies.into_iter().filter(|is_answered| *is_answered).count();
+            // Those that an open circuit breaker refuses end at once, and the thread has other tasks.
+            yield_now().await;
+        }
+        (sent, answered)
     }
 
     /// Sends what waits, until nothing does or the limiter is dropped.
@@ -259,19 +273,30 @@ impl Outbox {
             sleep(backoff.next()).await;
             let Some(used) = outbox.upgrade() else { return };
             self = used;
-            // One is enough to see that Redis is back.
-            let mut most = 1;
             loop {
-                let commands = self.take(most, true);
-                if commands.is_empty() {
+                let (sent, answered) = self.send_round().await;
+                if answered > 0 {
+                    backoff.reset();
+                }
+                if self.ends_task() {
                     return;
                 }
-                if !send_all(commands).await {
+                // What is left of this round waits for a pause, also while other servers answer.
+                if answered < sent {
                     break;
                 }
-                (backoff, most) = (BACKOFF.clone(), MAX_BATCH);
             }
         }
+    }
+
+    /// Ends the task that asks, if nothing waits.
+    fn ends_task(&self) -> bool {
+        let mut queue = self.queue.lock();
+        let ends = queue.waiting.is_empty();
+        if ends {
+            queue.task = Worker::default();
+        }
+        ends
     }
 
     async fn deliver(&self, key: &Key, content: Content) -> Result<(), Unanswered> {
@@ -296,24 +321,27 @@ impl Outbox {
         (queue.waiting.len() + queue.under_way, queue.lost)
     }
 
+    /// Waits until no command is under way.
+    async fn none_under_way(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if self.queue.lock().under_way == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
     /// Sends what is posted, and waits for what others send. Returns the number of commands that could not be
     /// sent.
     pub(super) async fn flush(self: &Arc<Self>) -> usize {
         let (_, lost_before) = self.left();
-        loop {
-            let ended = self.ended.notified();
-            let commands = self.take(MAX_BATCH, false);
-            let goes_on = if commands.is_empty() {
-                // Commands under way take at most the deadline.
-                self.left().0 > 0 && timeout(2 * self.store.deadline, ended).await.is_ok()
-            } else {
-                send_all(commands).await
-            };
-            if !goes_on {
-                let (left, lost) = self.left();
-                return left + lost - lost_before;
-            }
-        }
+        while self.send_round().await.1 > 0 {}
+        // Commands that others send take at most the deadline, and wait again if they fail.
+        let _ = timeout(2 * self.store.deadline, self.none_under_way()).await;
+        while self.send_round().await.1 > 0 {}
+        let (left, lost) = self.left();
+        left + lost - lost_before
     }
 }
 
@@ -331,7 +359,7 @@ mod tests {
         let outbox = Outbox::new(RedisStore::without_a_server());
         let mut ended = pin!(outbox.ended.notified());
         assert!(ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert!(outbox.take(1, false).is_empty());
+        assert!(outbox.take(1).is_empty());
         assert!(ended.poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
 }

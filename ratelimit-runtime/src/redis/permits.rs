@@ -9,7 +9,6 @@ mod model;
 
 use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
-use futures_util::{StreamExt, stream};
 use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
@@ -22,7 +21,7 @@ use super::{
     store::RedisStore,
 };
 use crate::{
-    background::Worker,
+    background::{self, Worker},
     decision::Permit,
     error::UnavailableReason,
     key::Key,
@@ -40,9 +39,6 @@ const GATHERING: u32 = 30;
 
 /// A renewal that failed is repeated after this part of a timeout.
 const RETRY: u32 = 10;
-
-/// The most keys whose renewals are under way at one time.
-const MAX_UNDER_WAY: usize = 64;
 
 /// The key of a permit, and the numbers by which it is renewed. Permits of equal ones are renewed together.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -118,20 +114,26 @@ impl PermitRegistry {
         loop {
             let (due, next) = self.due(Instant::now());
             let Some(next) = next else { return };
-            let renewals = due.into_iter().map(|(group, ids)| self.renew(group, ids));
-            stream::iter(renewals).for_each_concurrent(MAX_UNDER_WAY, |it| it).await;
+            for (group, ids) in due {
+                // A task of its own: one at a server that does not answer holds up no other one.
+                background::spawn(Arc::clone(&self).renew(group, ids));
+            }
             // Woken earlier if a permit is due before.
             let _ = timeout_at(next, self.changed.notified()).await;
         }
     }
 
     /// Renews permits of one key.
-    async fn renew(&self, group: RenewalGroup, ids: Vec<u64>) {
+    async fn renew(self: Arc<Self>, group: RenewalGroup, ids: Vec<u64>) {
         let RenewalGroup { key, timeout, most } = &group;
         for ids in ids.chunks(MAX_RENEWED) {
             let sent = Instant::now();
             let command = |attempt| renew(key, Micros::from(*timeout), *most, ids, attempt);
-            let lost = self.store.ask(key.as_bytes(), command).await.and_then(decode_lost);
+            let reply = self.store.ask(key.as_bytes(), command);
+            // Until they are due again: a permit has one renewal under way.
+            let reply = timeout_at(sent + *timeout / AGE, reply).await;
+            let reply = reply.unwrap_or(Err(UnavailableReason::DeadlineExceeded));
+            let lost = reply.and_then(decode_lost);
             let (mut freed, mut newly_lost) = (Vec::new(), 0);
             let mut state = self.state.lock();
             for id in ids {

@@ -169,12 +169,20 @@ impl Servers {
         let mut redirects = 0;
         let mut next = None;
         loop {
+            let refused = |failure| match failure {
+                // Not sent now, but the attempt before may have been executed.
+                Failure::BreakerOpen(reason) if attempt.may_have_run => match reason {
+                    UnavailableReason::Disconnected => Failure::ConnectionLost,
+                    reason => Failure::Reason(reason),
+                },
+                failure => failure,
+            };
             let (node, asking) = match next.take() {
                 Some(to) => to,
-                None => (self.node_for(key, deadline).await?, false),
+                None => (self.node_for(key, deadline).await.map_err(refused)?, false),
             };
             let reply = command::send(&node, || build(attempt), asking, options, deadline).await;
-            let failed = match reply.map_err(Failure::BreakerOpen)? {
+            let failed = match reply.map_err(Failure::BreakerOpen).map_err(refused)? {
                 Ok(reply) => return Ok(reply),
                 Err(failed) => failed,
             };
@@ -252,4 +260,60 @@ async fn pause_before_redirect(redirects: u32, deadline: Instant) -> Result<(), 
     // Rare, and therefore on the heap: the future of a call stays small.
     Box::pin(tokio::time::sleep_until(next)).await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use redis::{Cmd, Pipeline, RedisFuture, aio::ConnectionLike};
+
+    use super::*;
+    use crate::{key::KeyRef, policy::Policy};
+
+    /// A connection that is lost before each reply.
+    #[derive(Clone)]
+    struct LostConnection;
+
+    impl ConnectionLike for LostConnection {
+        fn req_packed_command<'a>(&'a mut self, _: &'a Cmd) -> RedisFuture<'a, Value> {
+            Box::pin(async { Err(io::Error::from(io::ErrorKind::BrokenPipe).into()) })
+        }
+
+        fn req_packed_commands<'a>(
+            &'a mut self,
+            _: &'a Pipeline,
+            _: usize,
+            _: usize,
+        ) -> RedisFuture<'a, Vec<Value>> {
+            unreachable!("no pipeline is sent")
+        }
+
+        fn get_db(&self) -> i64 {
+            0
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_was_sent_may_have_run_although_the_breaker_stops_its_repetition() {
+        let node = Arc::new(Node::from_connection(LostConnection));
+        let breaker = Arc::clone(&node.breaker);
+        let servers = Servers::Single(node);
+        let policy = Policy::fixed_window("p", Duration::from_secs(1), 1);
+        let key = Key::compose("", KeyRef::new(&policy, &b"/alice"[..]));
+        let command = |_| {
+            // Other commands fail meanwhile.
+            while let Ok(guard) = breaker.guard(false) {
+                guard.failed(UnavailableReason::Disconnected);
+            }
+            redis::cmd("PING").into()
+        };
+        // The second one finds the breaker open, and is not sent at all.
+        for may_have_run in [true, false] {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            let failed = servers.change(&key, deadline, command).await.unwrap_err();
+            let reason = UnavailableReason::Disconnected;
+            assert_eq!(failed, Unanswered { reason, may_have_run });
+        }
+    }
 }

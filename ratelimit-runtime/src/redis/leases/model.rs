@@ -251,14 +251,17 @@ impl Model for Leases {
                 world.flights[index].grant = Some(world.grant(request, self.stamps_at_the_start));
             }
             Action::Land(index) => {
-                let Flight { to, sent, grant, is_stale, .. } = world.flights.remove(index);
+                let Flight { to, sent, request, grant, is_stale } = world.flights.remove(index);
                 let Some(to) = to else { return Some(world) };
                 let process = &mut world.processes[to];
                 process.is_reset &= is_stale;
                 let trip = RoundTrip { sent: at(sent), answered: at(now) };
-                if !process.stock.receive(grant?, trip) {
+                if request.want == 0 {
                     *process = Process::new(now);
-                } else if process.pending > 0 {
+                    return Some(world);
+                }
+                process.stock.receive(grant?, trip);
+                if process.pending > 0 {
                     process.pending = 0;
                     world.call(to);
                     world.processes[to].pending = 0;

@@ -178,7 +178,7 @@ impl Stock {
     }
 
     /// Receives the reply to an exchange. Returns `false` if no lease can be used: Redis decides from now
-    /// on.
+    /// on, and the next step gives this one back.
     pub(super) fn receive(&mut self, grant: Grant, at: RoundTrip) -> bool {
         let Some(UnderWay { want, is_stale }) = self.exchange.take() else { return false };
         let RoundTrip { sent, answered } = at;
@@ -212,6 +212,7 @@ impl Stock {
             let until = ask_at.max(answered + wait);
             self.refusal = Some(KnownRefusal { tier: grant.tier, ask_at, until, full_at });
         }
+        self.is_closing |= self.late >= MAX_LATE;
         self.late < MAX_LATE
     }
 

@@ -82,10 +82,10 @@ impl LeaseTask {
                 leases.trips.measured(policy, trip.answered - sent);
                 let taken = Request::new(policy, Op::Take, grant.units.max(1));
                 deny_cache.insert(key.as_key_ref(), taken, grant.outcome(), trip);
-                if leases.receive(self.hash, &self.signals, grant, trip) {
-                    return true;
+                if !leases.receive(self.hash, &self.signals, grant, trip) {
+                    self.hold_off = HOLD_OFF;
                 }
-                self.hold_off = HOLD_OFF;
+                return true;
             }
             Ok(None) => {}
             Err(_) => {

@@ -155,6 +155,12 @@ fn leases_that_end_on_their_way_are_given_up() {
     assert!(stock.receive(grant(9, 0, 9), RoundTrip { sent: at(0), answered: at(20_000) }));
     assert!(matches!(stock.step(4, at(20_000)), LeaseStep::Exchange(_)));
     assert!(!stock.receive(grant(9, 0, 9), RoundTrip { sent: at(20_000), answered: at(40_000) }));
+    // The last one goes back, too.
+    let returned = EndedLease { mark: mark(9), units: 9, used: 0, age: Micros::ZERO };
+    let request = LeaseRequest { want: 0, demand: 1, returned: Some(returned) };
+    assert_eq!(stock.step(4, at(40_000)), LeaseStep::Exchange(request));
+    assert_eq!(stock.take(1, at(40_001)), None);
+    assert_eq!(stock.step(4, at(40_002)), LeaseStep::End);
 }
 
 #[test]

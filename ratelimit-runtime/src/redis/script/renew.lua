@@ -1,6 +1,6 @@
 -- Renewal of permits that one process holds under one key.
 --
--- KEYS[1]        the permits: their ids, each with the microsecond from which it is free
+-- KEYS[1]        the permits: their ids, each with the microsecond from which it is free; and claims, as in `gates.lua`
 -- ARGV[1]        timeout of a permit, in microseconds
 -- ARGV[2]        number of permits
 -- ARGV[3], ..    ids of the permits, at most 1 000
@@ -20,8 +20,9 @@ for i = 3, #ARGV do
   renewed[#renewed + 1] = ARGV[i]
 end
 if redis.call('ZADD', permits, 'XX', 'CH', unpack(renewed)) < #ARGV - 2 then
-  redis.call('ZREMRANGEBYSCORE', permits, '-inf', string.format('%.0f', now))
-  local held = redis.call('ZCARD', permits)
+  -- Scores below 0 are those of claims, which `gates.lua` removes.
+  redis.call('ZREMRANGEBYSCORE', permits, 0, string.format('%.0f', now))
+  local held = redis.call('ZCOUNT', permits, 0, '+inf')
   for i = 3, #ARGV do
     if not redis.call('ZSCORE', permits, ARGV[i]) then
       if held < most then

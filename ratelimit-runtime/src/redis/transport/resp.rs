@@ -50,6 +50,8 @@ impl ReplyReader {
             && let Some((numbers, length)) = numbers(bytes)
         {
             let reply = Ok(Value::Array(numbers));
+            // What was searched is a part of this reply, not of the next one.
+            self.searched = 0;
             return Ok(Some(Frame { reply, length, is_push: false }));
         }
         if !self.scan(bytes).ok_or_else(no_reply)? {
@@ -166,6 +168,8 @@ mod tests {
         "$0\r\n\r\n",
         "%1\r\n$1\r\nk\r\n*2\r\n:1\r\n:2\r\n",
         "~2\r\n+a\r\n+b\r\n",
+        // A short array before the shortest reply.
+        "*1\r\n:1\r\n",
         "_\r\n",
         "#t\r\n",
         ",1.5\r\n",
