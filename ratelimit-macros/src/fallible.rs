@@ -84,6 +84,8 @@ pub(crate) fn output_as(body: &TokenStream, output: Type, private: &TokenStream)
 fn depends_on_impl(ty: &Type) -> bool {
     match ty {
         Type::Infer(_) => true,
+        Type::Reference(ty) => depends_on_impl(&ty.elem),
+        Type::Slice(ty) => depends_on_impl(&ty.elem),
         Type::Tuple(ty) => ty.elems.iter().any(depends_on_impl),
         Type::Path(ty) => ty.path.segments.last().is_some_and(|last| {
             let PathArguments::AngleBracketed(list) = &last.arguments else { return false };
@@ -114,6 +116,14 @@ fn without_impl(ty: Type) -> Type {
         Type::Array(mut ty) => {
             *ty.elem = without_impl(*ty.elem);
             Type::Array(ty)
+        }
+        Type::Slice(mut ty) => {
+            *ty.elem = without_impl(*ty.elem);
+            Type::Slice(ty)
+        }
+        Type::Reference(mut ty) => {
+            *ty.elem = without_impl(*ty.elem);
+            Type::Reference(ty)
         }
         Type::Path(mut ty) => {
             for segment in &mut ty.path.segments {

@@ -101,6 +101,13 @@ fn parse_period(is_calendar: bool, period: Arg<Expr>, errors: &mut Errors) -> Va
 /// Parses a number of units, as [`parse_time`] does a length of time.
 pub(crate) fn parse_units(Arg { name, value: expr }: Arg<Expr>, errors: &mut Errors) -> Value {
     let value = errors.or(value::units(&name.to_string(), expr.clone()));
+    // The rules have a maximum of each algorithm's thresholds. Other numbers of a dynamic or shared limit are in none.
+    if let Some(number) = value.as_ref().and_then(|it| it.number)
+        && u32::try_from(number).is_err()
+        && name != "threshold"
+    {
+        errors.at(&expr, format!("`{name}` must be at most {}, but is {number}", u32::MAX));
+    }
     value.unwrap_or_else(|| Value::dynamic(expr, Kind::Units))
 }
 

@@ -54,6 +54,11 @@ where
 }
 
 #[rate_limit(threshold = 1, fallible)]
+async fn borrowed(words: &[String; 1]) -> &impl Display {
+    &words[0]
+}
+
+#[rate_limit(threshold = 1, fallible)]
 async fn values() -> impl Iterator<Item = u32> + Send {
     1..4
 }
@@ -131,6 +136,8 @@ async fn values_of_every_kind_come_in_ok() {
     assert_eq!(once(|| inferred("x")).await, None);
     assert_eq!(once(|| generic("a", [0; 3])).await, ("a", 3));
     assert_eq!(once(values).await.sum::<u32>(), 6);
+    let words = ["seven".to_owned()];
+    assert_eq!(once(|| borrowed(&words)).await.to_string(), "seven");
     let (numbers, text) = once(|| moved((vec![0], 0), String::from("a"))).await;
     assert_eq!((&numbers[..], &text[..]), (&[0, 1][..], "a!"));
     assert_eq!(instrumented_below(true).await.unwrap(), 7);

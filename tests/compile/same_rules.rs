@@ -145,6 +145,21 @@ proptest! {
     }
 }
 
+/// `rustc` would cut such literals off without a word, as the attribute writes them.
+#[test]
+fn a_number_above_those_of_the_runtime_is_an_error_in_each_argument() {
+    for (arguments, name) in [
+        (quote!(concurrency = 4294967297), "concurrency"),
+        (quote!(policy = P, cost = 4294967296), "cost"),
+        (quote!(threshold = t, cost = 4294967296), "cost"),
+        (quote!(algorithm = token_bucket, threshold = t, burst = 4294967296), "burst"),
+    ] {
+        let messages = messages(expand::rate_limit(arguments, &item()));
+        let expected = format!("`{name}` must be at most 4294967295, but is 42949672");
+        assert!(messages.iter().any(|it| it.starts_with(&expected)), "{name}: {messages:?}");
+    }
+}
+
 #[test]
 fn a_cost_may_be_as_large_as_the_threshold() {
     let faults = |algorithm: &str, threshold: u64, cost: u64| {
