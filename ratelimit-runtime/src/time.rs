@@ -19,6 +19,9 @@ pub(crate) struct Micros(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Timestamp(u64);
 
+/// The maximum of durations that users set, as long as the longest period: `Instant + LONGEST` never overflows.
+pub(crate) const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
 /// Returns the time since this was first called in the process.
 pub(crate) fn uptime() -> Duration {
     static FIRST: Lazy<Instant> = Lazy::new(Instant::now);

@@ -12,7 +12,9 @@ use harness::{Lines, RedisServer, heat, listen, patient};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, request::Parts};
 use ratelimit_runtime::{Caller, DecidedBy, Limiter, Policy, RateLimitError, client::HeedLayer};
 use tokio::time::{Instant, advance};
-use tower::{Layer, Service, ServiceExt, service_fn, util::BoxCloneService};
+use tower::{
+    Layer, Service, ServiceExt, limit::ConcurrencyLimitLayer, service_fn, util::BoxCloneService,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PACE: Policy = Policy::sliding_window("pace", SECOND, 10);
@@ -70,6 +72,44 @@ async fn a_refused_request_is_sent_again_after_the_pause_and_other_endpoints_go_
     let times = called.iter().filter(|(path, _)| path == "/busy");
     let seconds: Vec<_> = times.map(|(_, at)| (*at - start).as_secs()).collect();
     assert_eq!(seconds, [0, 30, 30]);
+}
+
+/// A request in line takes no place of the service that the layer wraps.
+#[tokio::test(start_paused = true)]
+async fn other_endpoints_go_on_although_the_service_takes_one_request_at_a_time() {
+    let ((remote, _), limiter) = (remote(), Limiter::in_memory());
+    let start = Instant::now();
+    let remote = ConcurrencyLimitLayer::new(1).layer(remote);
+    // However long it takes.
+    let client = by_path(&limiter).max_wait(Duration::MAX).layer(remote);
+    let busy = tokio::spawn(client.clone().oneshot(request("/busy")));
+    tokio::task::yield_now().await;
+    let behind = tokio::spawn(client.clone().oneshot(request("/busy")));
+    tokio::task::yield_now().await;
+    assert_eq!(client.oneshot(request("/free")).await.unwrap().status(), 200);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(busy.await.unwrap().unwrap().status(), 200);
+    assert_eq!(behind.await.unwrap().unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_asks_for_more_than_the_budget_is_in_flight_until_it_is_read() {
+    const ONE: Policy = PACE.concurrency(1);
+    let limiter = Limiter::in_memory();
+    let remote = service_fn(|_: Request<()>| {
+        let mut response = Response::new("later".to_owned());
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        *response.headers_mut() = headers("retry-after", "30");
+        std::future::ready(Ok::<_, Infallible>(response))
+    });
+    let layer = HeedLayer::new(limiter.clone(), ONE, |_| "all".into()).max_wait(10 * SECOND);
+    let answer = layer.layer(remote).oneshot(request("/busy")).await.unwrap();
+    assert_eq!(answer.status(), 429);
+    advance(31 * SECOND).await;
+    let busy = limiter.check(&ONE, "all").await.unwrap_err();
+    assert!(matches!(busy, RateLimitError::Busy(_)), "{busy}");
+    drop(answer);
+    limiter.check(&ONE, "all").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -387,11 +387,18 @@ async fn a_call_that_another_limit_refuses_is_in_flight_no_more() {
         Ok(Body::empty())
     }
 
+    #[rate_limit(policy = ONE, limiter = feed.limiter, max_wait = "1s")]
+    #[rate_limit(name = "spent at last", period = "1h", threshold = 1, limiter = feed.limiter)]
+    async fn patient(State(feed): State<Feed>) -> Limited<Body> {
+        Ok(Body::empty())
+    }
+
     on_each_store(async |limiter| {
         let feed = Feed::new(limiter.clone());
         let router = Router::new().route("/stale", get(stale)).route("/refused", get(refused));
-        let router = router.with_state(feed.clone()).layer(by_user());
-        for (path, status) in [("/stale", 200), ("/refused", 429)] {
+        let router = router.route("/patient", get(patient)).with_state(feed.clone());
+        let router = router.layer(by_user());
+        for (path, status) in [("/stale", 200), ("/refused", 429), ("/patient", 429)] {
             drop(ask(&router, request(path, "alice")).await);
             until("a free permit", async || feed.is_free().await.then_some(())).await;
             // The window refuses it, and its body is not read yet.

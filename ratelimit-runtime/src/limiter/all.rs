@@ -321,16 +321,25 @@ pub fn all<const N: usize>(mut parts: [JointCheck; N]) -> Started<JointAnswers<N
                 .filter_map(|JointCheck(call)| call.taken())
                 .all(|(it, _)| it.limiter.is_in_memory()) =>
         {
-            drop(parts);
-            // A layer keeps the permits of functions until their response has been sent, and this one has not run.
-            observe::free_ended();
+            free(parts);
             Started::Ready(Err(refused))
         }
         asked => Started::Pending(Box::pin(async move {
-            AllCalls(&mut calls_of(&mut parts)).finish(asked).await?;
+            let finished = AllCalls(&mut calls_of(&mut parts)).finish(asked).await;
+            if let Err(refused) = finished {
+                free(parts);
+                return Err(refused);
+            }
             Ok(answers(&mut parts))
         })),
     }
+}
+
+/// Drops the parts of a refused function. A layer keeps the permits of functions until their response has been sent, and
+/// this one has not run.
+fn free<const N: usize>(parts: [JointCheck; N]) {
+    drop(parts);
+    observe::free_ended();
 }
 
 /// Returns the calls, which stay where they are.

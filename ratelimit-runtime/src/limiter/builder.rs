@@ -32,6 +32,7 @@ use crate::{
     overrides::{Overrides, Shown},
     redis::{ConnectOptions, RedisBackend, RedisOptions},
     request::OnStoreError,
+    time::LONGEST,
 };
 
 /// The environment variable from which [`Limiter::from_env`] takes the store's URL.
@@ -39,9 +40,6 @@ const URL_VARIABLE: &str = "RATELIMIT_URL";
 
 /// The start of every key, unless another is set.
 const DEFAULT_PREFIX: &str = "ratelimit:";
-
-/// The maximum of durations in settings, one year: `Instant + LONGEST` never overflows.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The maximum number of callers in the deny cache, whose table then takes 6.3 MB.
 const MAX_DENY_CACHE: usize = 1 << 20;

@@ -8,6 +8,7 @@ use crate::{
     policy::Policy,
     request::{OnStoreError, Op},
     telemetry::LimitCounters,
+    time::LONGEST,
 };
 
 /// A call that outlives the expression which made it.
@@ -115,7 +116,7 @@ impl Options {
 
     /// Sets how long the call waits for room.
     pub fn max_wait(&mut self, max_wait: Duration) {
-        self.max_wait = max_wait;
+        self.max_wait = max_wait.min(LONGEST);
         self.has_only_units = false;
     }
 

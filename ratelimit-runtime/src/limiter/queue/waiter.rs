@@ -1,11 +1,8 @@
 //! A waiting call, as its future and its queue share it.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
 use tokio::{sync::Notify, time::Instant};
@@ -14,9 +11,6 @@ use crate::{
     key::{Key, KeyRef},
     limiter::owned_call::OwnedCall,
 };
-
-/// The longest time for which a call waits, some hundred years.
-const LONGEST: Duration = Duration::from_secs(1 << 33);
 
 /// A call that waits.
 pub(in crate::limiter) struct Waiter {
@@ -60,7 +54,7 @@ impl Waiter {
 
     /// Returns the time until which the call may wait.
     pub(in crate::limiter) fn ends(&self) -> Instant {
-        self.arrived + self.call.options.max_wait.min(LONGEST)
+        self.arrived + self.call.options.max_wait
     }
 
     /// Returns the start of the deadline of a question that is asked now: the end of the wait, if that is over. So

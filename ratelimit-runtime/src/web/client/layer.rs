@@ -16,6 +16,7 @@ use tower_service::Service;
 use super::wait_told;
 use crate::{
     Caller, Limiter, Policy,
+    time::LONGEST,
     web::{
         permits::{PermitBody, Permits},
         tower::{
@@ -41,6 +42,9 @@ type KeyOf = Arc<dyn Fn(&Parts) -> Caller + Send + Sync>;
 ///
 /// Under a policy with [`concurrency`](Policy::concurrency) a request is in flight until the body of its answer has
 /// ended or is dropped.
+///
+/// The layer is ready at all times. A request waits for its turn first and for the wrapped service then, so that one
+/// that waits for its turn takes no place of a wrapped limit of connections.
 ///
 /// A request that gets no turn in time fails with the [`RateLimitError`](crate::RateLimitError) of its limit, and is
 /// not sent.
@@ -99,7 +103,7 @@ impl HeedLayer {
 
     /// Sets the time for which a request may wait for its turns in all.
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        Self { max_wait, ..self }
+        Self { max_wait: max_wait.min(LONGEST), ..self }
     }
 }
 
@@ -107,14 +111,14 @@ impl<S> Layer<S> for HeedLayer {
     type Service = HeedService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        HeedService { inner: InnerService::new(inner), layer: self.clone() }
+        HeedService { inner, layer: self.clone() }
     }
 }
 
 /// The service of a [`HeedLayer`].
 #[derive(Clone)]
 pub struct HeedService<S> {
-    inner: InnerService<S>,
+    inner: S,
     layer: HeedLayer,
 }
 
@@ -129,12 +133,12 @@ where
     type Error = BoxError;
     type Future = ResponseFuture<Self::Response, Self::Error>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let mut inner = self.inner.take();
+        let inner = self.inner.clone();
         let HeedLayer { limiter, policy, key, max_wait } = self.layer.clone();
         Box::pin(async move {
             let (ends, (head, body)) = (Instant::now() + max_wait, request.into_parts());
@@ -150,21 +154,24 @@ where
                     (Err(_), Some(answer)) => return Ok(answer),
                     (Err(refused), None) => return Err(refused.into()),
                 };
-                let next = inner.clone();
-                let response = inner.call(request.clone()).await.map_err(Into::into)?;
+                let service = InnerService::new(inner.clone());
+                let response = service.call(request.clone()).await.map_err(Into::into)?;
                 let response = response.map(PermitBody::new);
                 let (status, headers) = (response.status(), response.headers());
                 let heeded = limiter.heed(&decision, status, headers).await;
+                let (told, left) = (wait_told(status, headers), ends - Instant::now());
                 // The wait of an answer that came late is over.
                 let is_late = matches!(heeded, Ok(false))
                     && decision.is_counted()
-                    && wait_told(status, headers).is_some()
-                    && Instant::now() < ends;
-                let asks_again = matches!(heeded, Ok(true)) || is_late;
+                    && told.is_some()
+                    && !left.is_zero();
+                // An answer that asks for more than is left is the last one, and in flight as any other.
+                let is_last = told.is_some_and(|told| told > left) && !is_late;
+                let asks_again = (matches!(heeded, Ok(true)) || is_late) && !is_last;
                 if !asks_again || !matches!(status.as_u16(), 429 | 503) {
                     return Ok(response.map(|body| body.hold(Permits::of([decision]))));
                 }
-                (inner, answer) = (next, Some(response));
+                answer = Some(response);
             }
         })
     }
