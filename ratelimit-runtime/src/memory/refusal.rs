@@ -159,6 +159,7 @@ mod tests {
                 new("p", SECOND, 9),
                 new("p", 3 * SECOND, 5),
                 new("q", SECOND, 3),
+                new("p", SECOND, 5).count_rejected(),
             ];
             let [quick, slow] = [(); 2].map(|()| MemoryStore::with_shards(100, usize::MAX, 1));
             let mut charges = Vec::new();

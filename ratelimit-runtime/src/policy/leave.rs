@@ -11,7 +11,9 @@ impl Policy {
         let Self { tiers: [Tier { period, threshold, .. }, ..], burst, share, state, .. } = *self;
         let burst = burst.unwrap_or_default();
         let quota = u64::from(threshold) << 32 | u64::from(burst);
-        [period, quota, u64::from(share) << 8 | state as u64]
+        // A policy that records refusals has none that is kept.
+        let kind = u64::from(self.counts_rejected()) << 16 | u64::from(share) << 8 | state as u64;
+        [period, quota, kind]
     }
 
     /// Returns the policy that admits a call only if this share of each tier and of the permits is left after
