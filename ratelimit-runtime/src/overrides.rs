@@ -257,6 +257,12 @@ impl Overrides {
         for source in OverrideSource::ALL {
             clock.change(source, |_| ());
         }
+        let layers = self.shared.layers.lock();
+        let snapshot = self.shared.snapshot.load();
+        // A turn that changes nothing leaves the snapshot as it was, with that turn as the next one.
+        if snapshot.has_turned() {
+            self.shared.snapshot.store(Arc::new(snapshot.at_next_turn(&*layers)));
+        }
     }
 
     /// Reads the overrides that this process has from Redis.

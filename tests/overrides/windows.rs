@@ -223,6 +223,24 @@ async fn an_override_that_begins_reaches_a_call_that_waits_alone() {
     .await;
 }
 
+/// The window that nobody saw has begun and ended, and nothing else has changed since.
+#[tokio::test]
+async fn a_call_waits_for_the_next_window_after_one_that_nobody_saw() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const LINE: Policy = Policy::sliding_window("unseen window", HOUR, 1);
+    let limiter = Limiter::in_memory();
+    let [seen, over, next] = [100, 200, 800].map(|millis| after(Duration::from_millis(millis)));
+    let off = || Override::new().enforcement(Enforcement::Off);
+    let windows =
+        vec![Override::new().threshold(1), off().from(seen).until(over), off().from(next)];
+    limiter.overrides().here().set(LINE.name(), windows).unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    limiter.check(&LINE, "alice").await.unwrap();
+    let call = limiter.check(&LINE, "alice").max_wait(2 * HOUR).into_future();
+    let decision = timeout(Duration::from_secs(20), call).await.expect("it has begun").unwrap();
+    assert!(!decision.is_counted() && next <= SystemTime::now());
+}
+
 #[tokio::test]
 async fn a_denied_caller_is_told_the_end_of_the_last_deny_that_follows() {
     let limiter = Limiter::in_memory();

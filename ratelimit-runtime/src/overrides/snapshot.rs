@@ -79,8 +79,13 @@ impl Snapshot {
             next.unscalable = Arc::new(names.collect());
         }
         next.on_store_error = of_all().find_map(|(what, _)| what.on_store_error);
-        next.next_turn = layers.iter().filter_map(Layer::next_turn_of_limits).min();
-        next
+        next.at_next_turn(layers)
+    }
+
+    /// Returns these overrides with the time at which one of a limit begins or ends next.
+    pub(super) fn at_next_turn(&self, layers: &[Layer]) -> Self {
+        let next_turn = layers.iter().filter_map(Layer::next_turn_of_limits).min();
+        Self { next_turn, ..self.clone() }
     }
 
     /// Merges the overrides of a limit, the lowest source first. A candidate that stays goes on with its counts.
