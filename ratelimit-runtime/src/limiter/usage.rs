@@ -337,7 +337,8 @@ impl Limiter {
             return Err(denied.clone().into());
         }
         let policy = *effective.policy();
-        if !expressions.is_empty() && !effective.replaces_tiers() {
+        let lacks_numbers = !effective.replaces_tiers() || policy.lacks_numbers();
+        if !expressions.is_empty() && lacks_numbers {
             return Err(UsageError::Dynamic { limit: declared.name(), expressions });
         }
         policy.validate_shape().map_err(RateLimitError::from)?;
