@@ -5,6 +5,8 @@ use std::time::Duration;
 use harness::{Watch, admitted, exceeded, on_each_store};
 use ratelimit_runtime::{
     Enforcement, Limiter, Override, Policy, RateLimitError, observe, rate_limit,
+    stats::{self, Verdict},
+    usage::UsageError,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -17,6 +19,64 @@ async fn search(limiter: &Limiter, plan: u32, user: &str) -> Result<(), RateLimi
 #[rate_limit(name = "upload", period = 60, threshold = 9, cost = size, key = user, limiter = limiter)]
 async fn upload(limiter: &Limiter, size: u32, user: &str) -> Result<(), RateLimitError> {
     Ok(())
+}
+
+#[rate_limit(name = "by plan", period = 60, threshold = plan, concurrency = at_once, limiter = limiter, decision = decision)]
+async fn by_plan(limiter: &Limiter, plan: u32, at_once: u32) -> Result<u32, RateLimitError> {
+    Ok(decision.threshold())
+}
+
+#[rate_limit(name = "burst", algorithm = token_bucket, period = 60, threshold = 4, burst = burst, limiter = limiter, decision = decision)]
+async fn bursts(limiter: &Limiter, burst: u32) -> Result<u32, RateLimitError> {
+    Ok(decision.threshold())
+}
+
+/// The attribute declares 0 for each of these numbers.
+#[tokio::test]
+async fn limits_whose_burst_or_concurrency_comes_with_the_call_are_overridden_and_scaled() {
+    on_each_store(async |limiter| {
+        let here = limiter.overrides().here();
+        here.set("by plan", Override::new().threshold(50)).unwrap();
+        assert_eq!(by_plan(limiter, 10, 3).await.unwrap(), 50);
+        here.remove("by plan");
+        here.set("burst", Override::new().threshold(8)).unwrap();
+        assert_eq!(bursts(limiter, 10).await.unwrap(), 8);
+        here.remove("burst");
+        here.set("*", Override::new().scale(0.5)).unwrap();
+        let problems = format!("{:?}", limiter.overrides().problems());
+        assert!(!problems.contains("by plan") && !problems.contains("burst"), "{problems}");
+        assert_eq!(by_plan(limiter, 10, 3).await.unwrap(), 5);
+        assert_eq!(bursts(limiter, 10).await.unwrap(), 2);
+        here.remove("*");
+        let usage = limiter.usage("by plan", "alice").await;
+        assert!(matches!(usage, Err(UsageError::Dynamic { .. })), "{usage:?}");
+    })
+    .await;
+}
+
+/// Two that may wait are a rule that is broken, as any other.
+#[tokio::test]
+async fn the_kill_switch_and_a_dry_run_reach_two_calls_that_may_wait() {
+    const ONE: Policy = Policy::sliding_window("waits first", MINUTE, 5);
+    const OTHER: Policy = Policy::sliding_window("waits second", MINUTE, 5);
+    on_each_store(async |limiter| {
+        let both = || [&ONE, &OTHER].map(|it| limiter.check(it, "alice").max_wait(MINUTE));
+        let check = async || limiter.check_all(both()).await.map(drop);
+        let counted = || {
+            let all = stats::snapshot();
+            let of_limit = all.iter().filter(|it| it.name() == OTHER.name());
+            of_limit.map(|it| it.total(Verdict::InvalidPolicy)).sum::<u64>()
+        };
+        let before = counted();
+        assert!(is_invalid(&check().await));
+        assert_eq!(counted(), before + 1);
+        for enforcement in [Enforcement::Off, Enforcement::DryRun] {
+            limiter.overrides().here().set("*", enforcement).unwrap();
+            check().await.unwrap();
+            limiter.overrides().here().remove("*");
+        }
+    })
+    .await;
 }
 
 /// A limit with an invalid threshold.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ratelimit_runtime::{
-    Caller, Limiter, Plans, Policy, RateLimitError, UnavailableReason, caller, limiter,
-    limits::policies_of, rate_limit, testing,
+    Caller, Enforcement, Limiter, Override, Plans, Policy, RateLimitError, UnavailableReason,
+    caller, limiter, limits::policies_of, rate_limit, testing,
 };
 
 use super::{failure_of, report};
@@ -60,6 +60,26 @@ async fn each_plan_gives_its_error_until_it_is_ended() {
     })
     .await;
     testing::isolated(report("alice")).await.unwrap();
+}
+
+/// As in production: the kill switch and a `deny` come first, and a call of 0 units is never refused.
+#[tokio::test]
+async fn a_planned_refusal_is_behind_the_switches_of_an_operator() {
+    testing::isolated(async {
+        testing::exhaust("report");
+        let here = limiter().overrides().here();
+        here.set("report", Override::new().enforcement(Enforcement::Off)).unwrap();
+        report("alice").await.unwrap();
+        here.remove("report");
+        here.set(("report", "alice"), Override::new().deny()).unwrap();
+        assert!(matches!(report("alice").await, Err(RateLimitError::Denied(_))));
+        here.remove(("report", "alice"));
+        assert_eq!(wait_of(report("alice").await), 3_600 * SECOND);
+        let by_hand = Policy::sliding_window("report", HOUR, 2);
+        limiter().peek(&by_hand, "alice").cost(0).await.unwrap();
+        limiter().peek(&by_hand, "alice").await.unwrap_err();
+    })
+    .await;
 }
 
 #[tokio::test]

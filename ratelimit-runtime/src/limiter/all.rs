@@ -14,11 +14,11 @@ use super::{
 };
 use crate::{
     caller::Caller,
-    decision::{Answer, Decision},
+    decision::{Answer, CallEnd, Decision},
     error::RateLimitError,
     observe,
     policy::{InvalidPolicy, Policy},
-    telemetry::LimitCounters,
+    telemetry::{LimitCounters, Recorder},
 };
 
 /// The refusal of one of several calls, by its index.
@@ -170,7 +170,10 @@ impl<T: AsCall> AllCalls<'_, '_, T> {
 
     /// Returns the calls that may wait and are not answered yet, with their indices.
     fn waiting(&self) -> impl Iterator<Item = (usize, Call<'_>)> {
-        self.open().filter(|(_, call)| !call.options.max_wait.is_zero())
+        self.open().filter(|(_, call)| {
+            let effective = call.effective();
+            call.may_wait(&effective) && !effective.is_off()
+        })
     }
 
     /// Returns the call whose refusal is known without asking, of several the one with the longest wait.
@@ -204,9 +207,10 @@ impl<T: AsCall> AllCalls<'_, '_, T> {
         }
         // Each of two that may wait would hold what it has taken meanwhile.
         if let Some((index, call)) = self.waiting().nth(1) {
-            let error = InvalidPolicy::new(call.policy.name(), PolicyFault::SeveralWaits);
-            call.limiter.inner.notices.invalid_policy(&error);
-            return Err((index, error.into()));
+            let error = InvalidPolicy::new(call.policy.name(), PolicyFault::SeveralWaits).into();
+            let (recorder, end) = (Recorder::new(call.counters), CallEnd::default());
+            let answer = call.reject::<Decision>(&call.effective(), recorder, error, end);
+            return Err((index, answer.expect_err("no dry run waits")));
         }
         self.ask_after(self.known())
     }

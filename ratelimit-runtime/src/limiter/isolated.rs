@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use super::Limiter;
-use crate::{
-    caller::Caller, error::UnavailableReason, policy::Policy, request::Outcome, sync::Mutex,
-};
+use super::{Limiter, call::Call};
+use crate::{caller::Caller, error::UnavailableReason, request::Outcome, sync::Mutex};
 
 tokio::task_local! {
     static ISOLATED: Isolated;
@@ -70,10 +68,8 @@ pub(super) fn has_planned() -> bool {
 
 /// Returns the outcome that is planned for a call. One for its caller comes before one for all, and then one for its
 /// plan before one for all plans.
-pub(super) fn planned_outcome(
-    policy: &Policy,
-    caller: &Caller,
-) -> Option<Result<Outcome, UnavailableReason>> {
+pub(super) fn planned_outcome(call: Call<'_>) -> Option<Result<Outcome, UnavailableReason>> {
+    let Call { policy, caller, options, .. } = call;
     let refusal = change_planned(|planned| {
         let is_caller = |it: &Caller| it == caller || it.digested() == *caller;
         let of_call = planned.iter().filter(|it| {
@@ -83,7 +79,12 @@ pub(super) fn planned_outcome(
         });
         of_call.min_by_key(|it| (it.caller.is_none(), it.plan.is_none())).map(|it| it.refusal)
     });
-    Some(match refusal?? {
+    let refusal = refusal??;
+    // No limit refuses a call of 0 units.
+    if options.cost == 0 && !matches!(refusal, PlannedRefusal::Unavailable) {
+        return None;
+    }
+    Some(match refusal {
         // A limit of calls in flight alone has no quota that comes back.
         PlannedRefusal::Exceeded(_) if policy.tiers().is_empty() => Ok(Outcome::busy()),
         PlannedRefusal::Exceeded(wait) => {

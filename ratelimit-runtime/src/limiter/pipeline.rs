@@ -58,16 +58,16 @@ impl<'a> Call<'a> {
         recorder: Recorder,
         end: impl FnOnce() -> CallEnd,
     ) -> Option<Answer<A>> {
-        #[cfg(feature = "testing")]
-        if let Some(outcome) = super::isolated::planned_outcome(self.policy, self.caller) {
-            return Some(self.finish(effective, recorder, &outcome, None, end()));
-        }
         if let Some(error) = effective.answer() {
             return Some(self.reject(effective, recorder, error.clone(), end()));
         }
         if effective.is_off() && !self.is_peek() {
             let end = end();
             return Some(Ok(A::new(None, || self.uncounted(effective).ended(end))));
+        }
+        #[cfg(feature = "testing")]
+        if let Some(outcome) = super::isolated::planned_outcome(self) {
+            return Some(self.finish(effective, recorder, &outcome, None, end()));
         }
         // Overrides are validated when they are set. No compiler knows the zones.
         if self.options.is_validated && !self.policy.is_calendar() {
