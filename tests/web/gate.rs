@@ -98,6 +98,32 @@ async fn a_refusal_shows_what_is_left_after_the_refund() {
     assert!(retry_after <= 5, "{retry_after}");
 }
 
+/// The handler has made a 429 of its own of the refusal.
+#[tokio::test]
+async fn a_gate_further_out_leaves_the_limit_of_a_refusal_on_its_response() {
+    #[rate_limit(name = "orders", period = "1h", threshold = 1)]
+    async fn limited() -> Limited<()> {
+        Ok(())
+    }
+    async fn orders() -> StatusCode {
+        limited().await.map_or(StatusCode::TOO_MANY_REQUESTS, |()| StatusCode::OK)
+    }
+
+    let by_host = Policy::sliding_window("by host", MINUTE, 900);
+    let gate = RateLimitLayer::new(by_host).identity(Identity::header("host"));
+    let router = Router::new().route("/", get(orders)).layer(by_user()).layer(gate);
+    let ask_once = async || {
+        let mut request = request("/", "someone with orders");
+        request.headers_mut().insert("host", "example.com".parse().unwrap());
+        ask(&router, request).await
+    };
+    assert_eq!(ask_once().await.status(), 200);
+    let refused = ask_once().await;
+    let (wait, items) = waits(&refused);
+    assert!(wait > 3_500, "{wait}");
+    assert!(items.contains(r#""orders";r=0;t="#) && items.contains(r#""by host""#), "{items}");
+}
+
 #[tokio::test]
 async fn a_gate_refuses_before_the_body_is_read_and_an_attribute_after() {
     #[rate_limit(name = "upload in the body", threshold = 1)]

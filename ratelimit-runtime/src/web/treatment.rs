@@ -1,10 +1,13 @@
 //! The treatment of responses to requests with a refused call, decided once for all frameworks.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, mem};
 
 use parking_lot::Mutex;
 
-use super::{refusal::Refusal, response::ResponseParts};
+use super::{
+    refusal::Refusal,
+    response::{ResponseParts, ResponseSettings, set_headers},
+};
 use crate::observe::Observation;
 
 /// The treatment of a response.
@@ -59,6 +62,19 @@ impl Replaced {
         }
         Treatment::Complete(refusal)
     }
+}
+
+/// Sets the headers of a response that a gate has let through. A refused call behind the gate is among them, also one
+/// of another caller: the response is about it.
+pub(super) fn complete(
+    response: &mut impl ResponseParts,
+    reply: ResponseSettings,
+    observed: &mut Observation,
+) {
+    if let Treatment::Complete(refusal) = Replaced::default().treatment(response, observed) {
+        reply.complete(response, &refusal);
+    }
+    set_headers(response, reply, mem::take(&mut observed.answers));
 }
 
 /// Logs that the refusals of a limit are lost, once for each limit.

@@ -21,7 +21,7 @@ use crate::web::{
     self, Refusal,
     gate::Gate,
     permits::{PermitBody, Permits},
-    response::set_headers,
+    treatment::complete,
 };
 
 /// Applies limits to requests before they are served. No argument of a handler has been extracted by then,
@@ -153,11 +153,11 @@ where
             });
             match checked.await {
                 (Err((request, refusal)), _) => Ok(layer.refuse(request, &refusal)),
-                (Ok((response, mut permits)), observed) => {
+                (Ok((response, mut permits)), mut observed) => {
+                    let mut response = response?;
+                    complete(response.response_mut(), layer.gate.reply, &mut observed);
                     permits.append(Permits(observed.permits));
-                    let mut response = response?.map_body(hold(permits)).map_into_left_body();
-                    set_headers(response.response_mut(), layer.gate.reply, observed.answers);
-                    Ok(response)
+                    Ok(response.map_body(hold(permits)).map_into_left_body())
                 }
             }
         })

@@ -13,7 +13,7 @@ use super::{
     HoldPermits, Limit, ProblemJson, Respond, refusal_response,
     service::{InnerService, ResponseFuture},
 };
-use crate::web::{self, Refusal, gate::Gate, permits::Permits, response::set_headers};
+use crate::web::{self, Refusal, gate::Gate, permits::Permits, treatment::complete};
 
 /// Applies limits to the requests of a service, before the service is called. No extractor has run by then,
 /// and nothing of the body has been read.
@@ -162,11 +162,11 @@ where
             });
             match checked.await {
                 (Err(error), _) => Ok(refuse(Refusal::Limit(error))),
-                (Ok((response, mut permits)), observed) => {
+                (Ok((response, mut permits)), mut observed) => {
+                    let mut response = response?;
+                    complete(&mut response, reply, &mut observed);
                     permits.append(Permits(observed.permits));
-                    let mut response = response?.map(|body| body.hold(permits));
-                    set_headers(&mut response, reply, observed.answers);
-                    Ok(response)
+                    Ok(response.map(|body| body.hold(permits)))
                 }
             }
         })
