@@ -326,7 +326,9 @@ impl MemoryStore {
         let is_first = budget.record_full(limit, now);
         let used = budget.used_by(limit);
         drop(budget);
-        telemetry::memory_full(limit, is_first, used.keys, used.bytes);
+        telemetry::report(move || {
+            telemetry::memory_full(limit, is_first, used.keys, used.bytes);
+        });
         UnavailableReason::StoreFull
     }
 
@@ -376,10 +378,9 @@ fn shards_for(max_keys: usize, cores: usize) -> usize {
 fn report_keys(taken: Usage, released: Usage) {
     if taken != released {
         let number = |amount| i64::try_from(amount).unwrap_or(i64::MAX);
-        telemetry::memory_held(
-            number(taken.keys) - number(released.keys),
-            number(taken.bytes) - number(released.bytes),
-        );
+        let keys = number(taken.keys) - number(released.keys);
+        let bytes = number(taken.bytes) - number(released.bytes);
+        telemetry::report(move || telemetry::memory_held(keys, bytes));
     }
 }
 

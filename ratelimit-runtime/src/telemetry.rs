@@ -7,6 +7,7 @@
 
 #[cfg(all(test, feature = "metrics"))]
 pub(crate) mod foreign_recorder;
+mod held_back;
 mod limits;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -30,6 +31,7 @@ pub(crate) use self::metrics::describe as describe_metrics;
 #[cfg(any(feature = "actix", feature = "tower"))]
 pub(crate) use self::without_caller::refused_without_caller;
 pub(crate) use self::{
+    held_back::{report, reports_later},
     limits::{CountedPermit, LimitCounters, counters_of, refused_within},
     metrics::{memory_held, server_is_up, store_answered, unsent},
     override_problems::{KINDS, ProblemCounts, SOURCES, count_override_problems},

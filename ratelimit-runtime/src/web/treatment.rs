@@ -8,7 +8,7 @@ use super::{
     refusal::Refusal,
     response::{ResponseParts, ResponseSettings, set_headers},
 };
-use crate::observe::Observation;
+use crate::{error::RateLimitError, observe::Observation};
 
 /// The treatment of a response.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,11 +57,16 @@ impl Replaced {
         if !matches!(status, 429 | 503) {
             return Treatment::Keep;
         }
-        if !observed.answers.is_empty() {
-            observed.answers.push(Err(error));
-        }
-        Treatment::Complete(refusal)
+        Treatment::Complete(list(error, observed))
     }
+}
+
+/// Lists a refusal among the answers that a response shows, and returns it.
+fn list(error: RateLimitError, observed: &mut Observation) -> Refusal {
+    if !observed.answers.is_empty() {
+        observed.answers.push(Err(error.clone()));
+    }
+    Refusal::from(error)
 }
 
 /// Sets the headers of a response that a gate has let through. A refused call behind the gate is among them, also one
@@ -71,8 +76,12 @@ pub(super) fn complete(
     reply: ResponseSettings,
     observed: &mut Observation,
 ) {
-    if let Treatment::Complete(refusal) = Replaced::default().treatment(response, observed) {
-        reply.complete(response, &refusal);
+    // An identity layer further out warns of a refusal that another status hides.
+    if matches!(response.http_status(), 429 | 503) && response.made_of().is_none() {
+        let refused = observed.refused.take();
+        if let Some(error) = refused {
+            reply.complete(response, &list(error, observed));
+        }
     }
     set_headers(response, reply, mem::take(&mut observed.answers));
 }

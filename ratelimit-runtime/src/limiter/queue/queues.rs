@@ -85,3 +85,37 @@ impl Queues {
         }
     }
 }
+
+#[cfg(all(test, feature = "metrics"))]
+mod tests {
+    use std::{
+        cell::Cell,
+        future::{Future, IntoFuture},
+        pin::pin,
+        task::{Context, Waker},
+        time::Duration,
+    };
+
+    use crate::{
+        limiter::Limiter, policy::Policy, telemetry::foreign_recorder::with_foreign_recorder,
+    };
+
+    #[tokio::test]
+    async fn a_recorder_is_called_without_the_lock_of_all_lines() {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        const LINE: Policy = Policy::fixed_window("recorded line", HOUR, 1);
+        let (limiter, seen) = (Limiter::in_memory(), Cell::new(0));
+        let is_free = || {
+            assert!(limiter.inner.queues.by_key.try_lock().is_some(), "locked");
+            seen.set(seen.get() + 1);
+        };
+        for _ in 0..2 {
+            let mut call = pin!(limiter.check(&LINE, "alice").max_wait(HOUR).into_future());
+            with_foreign_recorder(is_free, || {
+                let _ = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            });
+        }
+        // The key is new, and the line grows.
+        assert!(seen.get() >= 2, "{}", seen.get());
+    }
+}

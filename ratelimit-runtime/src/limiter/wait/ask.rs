@@ -27,6 +27,7 @@ use crate::{
     policy::Policy,
     redis::Content,
     request::{LinePlace, OnStoreError, Request},
+    telemetry,
     time::Micros,
 };
 
@@ -56,6 +57,11 @@ impl Limiter {
     /// Makes the changes after a move in a queue, and then those that they cause. Redis receives their commands in
     /// the same order.
     pub(in crate::limiter) fn follow(&self, after: Aftermath) {
+        // Memory decides under the lock of all queues.
+        telemetry::reports_later(|| self.make_moves(after));
+    }
+
+    fn make_moves(&self, after: Aftermath) {
         let mut moves = VecDeque::from([after]);
         while let Some(after) = moves.pop_front() {
             let Aftermath { woken, asked, freed, checked, permits, later } = after;
