@@ -214,6 +214,7 @@ impl Limiter {
     ) -> Result<(), RateLimitError> {
         let caller = caller.into_caller();
         let reset = self.inner.backend.reset(policy, &caller).await;
+        self.inner.spread.forget((policy.name(), &caller));
         // A call under another plan, or an override, may have been warned of.
         if self.warns()
             && let Some(tier) = policy.tiers().first()

@@ -155,6 +155,31 @@ async fn retrying(router: &Router, user: &str) -> (u32, Option<Duration>) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reset_of_a_shared_limit_ends_the_waits_that_were_told() {
+    #[rate_limit(name = "shared until reset", period = "1h", threshold = 1, key = "all")]
+    async fn hello() -> Limited<&'static str> {
+        Ok("hello")
+    }
+
+    const HOUR: u64 = 3_600;
+    let router = Router::new().route("/", get(hello)).layer(by_user());
+    let told = async |user: &str| {
+        let wait = ask(&router, request("/", user)).await.headers().get("retry-after").cloned();
+        wait.map_or(0, |it| it.to_str().unwrap().parse::<u64>().unwrap())
+    };
+    assert_eq!(told("first").await, 0);
+    for (user, hours) in [("second", 1), ("third", 2), ("fourth", 3)] {
+        assert_eq!(told(user).await / HOUR, hours, "{user}");
+    }
+    let shared = Policy::sliding_window("shared until reset", Duration::from_secs(HOUR), 1);
+    advance(Duration::from_secs(300)).await;
+    ratelimit_runtime::limiter().reset(&shared, "all").await.unwrap();
+    assert_eq!(told("somebody").await, 0);
+    // The line that it stood in is over.
+    assert_eq!(told("fourth").await, HOUR);
+}
+
+#[tokio::test(start_paused = true)]
 async fn clients_of_a_shared_limit_are_told_different_waits() {
     #[rate_limit(name = "shared", period = 3, threshold = 2, key = "all")]
     async fn hello() -> Limited<&'static str> {

@@ -34,6 +34,8 @@ pub(super) struct Spread {
 /// The times that were told to the clients of a limit, or to one of them.
 #[derive(Clone, Copy)]
 struct Turns {
+    /// The first refusal since the limit was reset. Times that were told before are none any more.
+    since: Instant,
     first: Instant,
     latest: Instant,
     /// The units that were refused.
@@ -57,19 +59,25 @@ impl Spread {
         if known.len() >= MAX_KNOWN {
             known.clear();
         }
+        let since = known.get(&limit).map_or(now, |it| it.since);
         let waiting = |of: &u64| known.get(of).copied().filter(|it| it.latest > now);
-        if let Some(own) = own.as_ref().and_then(waiting) {
+        if let Some(own) = own.as_ref().and_then(waiting).filter(|own| own.since == since) {
             return own.latest.max(exact) - now;
         }
         let before = waiting(&limit);
         let after = before.and_then(|it| it.after(error, cost));
-        let turns = after.unwrap_or(Turns { first: exact, latest: exact, units: cost });
+        let turns = after.unwrap_or(Turns { since, first: exact, latest: exact, units: cost });
         let turns = Turns { latest: turns.latest.max(exact), ..turns };
         known.insert(limit, turns);
         if let Some(own) = own {
             known.insert(own, turns);
         }
         turns.latest - now
+    }
+
+    /// Forgets the times that were told to the clients of a limit.
+    pub(super) fn forget(&self, limit: (&'static str, &Caller)) {
+        self.known.lock().remove(&self.hashes.hash_one(limit));
     }
 }
 
@@ -84,6 +92,6 @@ impl Turns {
             until_last.min(error.period()) * (self.units % quota) / quota.saturating_sub(1).max(1);
         let later = (error.period() + SECOND) * periods + in_period;
         let units = self.units.saturating_add(cost);
-        Some(Self { first: self.first, latest: self.first + later, units })
+        Some(Self { latest: self.first + later, units, ..self })
     }
 }
