@@ -107,7 +107,11 @@ impl RedisBackend {
         let outbox = Outbox::new(Arc::clone(&store));
         Self {
             leases: Leases::new(Arc::clone(&store), deny_cache_ttl),
-            permits: PermitRegistry::new(Arc::clone(&store), Arc::clone(&outbox)),
+            permits: PermitRegistry::new(
+                Arc::clone(&store),
+                Arc::clone(&outbox),
+                options.is_instrumented,
+            ),
             pauses: WrittenPauses::default(),
             outbox,
             store,
@@ -127,6 +131,11 @@ impl RedisBackend {
     /// Sends a command that nobody awaits.
     pub(crate) fn post(&self, key: Key, content: Content) {
         self.outbox.post(key, content);
+    }
+
+    /// Sends a command, and waits for the first attempt. One without an answer is sent again.
+    pub(crate) async fn send(&self, key: Key, content: Content) {
+        self.outbox.send(key, content).await;
     }
 
     /// Gives all leases back, sends what is posted, and waits for what others send. Returns the number of

@@ -174,11 +174,16 @@ async fn calls_that_redis_does_not_decide_are_sampled_too() {
 #[tokio::test]
 async fn permits_that_are_held_are_counted_on_each_store() {
     let server = RedisServer::start();
-    for limiter in [Limiter::in_memory(), server.limiter().await] {
+    let on_redis = Limiter::builder().instrument(false).connect(&server.url()).await.unwrap();
+    let in_memory = Limiter::builder().instrument(false).in_memory();
+    let silent = [in_memory, on_redis];
+    for (limiter, silent) in [Limiter::in_memory(), server.limiter().await].iter().zip(silent) {
         let name = if limiter.is_in_memory() { "stats: in memory" } else { "stats: permits" };
         let policy = Policy::concurrency_limit(name, 2);
         let held = limiter.check(&policy, "alice").await.unwrap();
         let _other = limiter.check(&policy, "bob").await.unwrap();
+        // Nothing of this limiter is counted.
+        let _uncounted = silent.check(&policy, "carol").await.unwrap();
         assert_eq!(of(name).permits_held(), 2);
         drop(held);
         assert_eq!(of(name).permits_held(), 1);

@@ -72,7 +72,6 @@ pub struct LimiterBuilder {
     shown: Shown,
     settings: RedisOptions,
     connection: ConnectOptions,
-    is_instrumented: bool,
     max_line: u32,
     max_pause: Duration,
     busy_wait: Option<Duration>,
@@ -87,6 +86,7 @@ impl LimiterBuilder {
             prefix: None,
             shown: Shown::default(),
             settings: RedisOptions {
+                is_instrumented: true,
                 deadline: Duration::from_millis(100),
                 on_store_error: OnStoreError::default(),
                 max_keys: 1_000_000,
@@ -95,7 +95,6 @@ impl LimiterBuilder {
                 deny_cache_ttl: Duration::from_secs(1),
             },
             connection: ConnectOptions::default(),
-            is_instrumented: true,
             max_line: 500,
             max_pause: MAX_PAUSE,
             busy_wait: Some(GUESS),
@@ -119,7 +118,7 @@ impl LimiterBuilder {
     /// default. Disable them for calls that do not belong to the service, such as those of a trial
     /// page.
     pub fn instrument(mut self, is_instrumented: bool) -> Self {
-        self.is_instrumented = is_instrumented;
+        self.settings.is_instrumented = is_instrumented;
         self
     }
 
@@ -350,7 +349,7 @@ impl LimiterBuilder {
             backend,
             overrides,
             notices: Notices::default(),
-            is_instrumented: self.is_instrumented,
+            is_instrumented: self.settings.is_instrumented,
             queues,
             max_pause: self.max_pause,
             busy_wait: self.busy_wait,

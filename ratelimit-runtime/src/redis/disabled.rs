@@ -64,6 +64,7 @@ without_value! {
     async fn turns(&Key, &[LinePlace<'_>]) -> Replied<Vec<Option<Timestamp>>>;
     async fn advance(&Key, LinePlace<'_>) -> Replied<Option<Standing>>;
     async fn settle(&Key, Settle) -> Replied<()>;
+    async fn send(Key, Content) -> ();
     async fn flush() -> usize;
 }
 

@@ -10,6 +10,8 @@ use crate::{
 /// The settings of a limiter on Redis.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RedisOptions {
+    /// `true` if calls, and permits that are held, are counted.
+    pub(crate) is_instrumented: bool,
     pub(crate) deadline: Duration,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) max_keys: usize,

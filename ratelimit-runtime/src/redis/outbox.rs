@@ -209,6 +209,22 @@ impl Outbox {
 
     /// Sends a command that nobody awaits.
     pub(crate) fn post(self: &Arc<Self>, key: Key, content: Content) {
+        if let Some(command) = self.place(key, content, false) {
+            background::start(async {
+                command.send().await;
+            });
+        }
+    }
+
+    /// Sends a command, and waits for the first attempt. One without an answer is sent again.
+    pub(crate) async fn send(self: &Arc<Self>, key: Key, content: Content) {
+        if let Some(command) = self.place(key, content, true) {
+            command.send().await;
+        }
+    }
+
+    /// Returns a command that is to be sent now. Others wait while Redis does not answer, unless this one `is_first`.
+    fn place(self: &Arc<Self>, key: Key, content: Content, is_first: bool) -> Option<SentParcel> {
         let ends = Instant::now() + content.lasts();
         let parcel = Parcel { key, content, ends, sent: None, failure: None };
         let mut queue = self.queue.lock();
@@ -217,18 +233,14 @@ impl Outbox {
         let mut command = None;
         if queue.is_full() {
             lost.push(parcel);
-        } else if queue.task.is_running() {
+        } else if queue.task.is_running() && !is_first {
             queue.waiting.push_back(parcel);
         } else {
             queue.under_way += 1;
             command = Some(SentParcel { outbox: Arc::clone(self), parcel: Some(parcel) });
         }
         lose(queue, &lost);
-        if let Some(command) = command {
-            background::start(async {
-                command.send().await;
-            });
-        }
+        command
     }
 
     /// Takes commands that wait.

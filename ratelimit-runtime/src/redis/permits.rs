@@ -64,6 +64,8 @@ pub(super) struct PermitRegistry {
     outbox: Arc<Outbox>,
     /// The number of this limiter among those whose calls wait for permits.
     process: u64,
+    /// `true` if permits that are held are counted.
+    is_instrumented: bool,
     state: Mutex<HeldPermits>,
     changed: Notify,
 }
@@ -85,9 +87,13 @@ impl HeldPermit {
 }
 
 impl PermitRegistry {
-    pub(super) fn new(store: Arc<RedisStore>, outbox: Arc<Outbox>) -> Arc<Self> {
+    pub(super) fn new(
+        store: Arc<RedisStore>,
+        outbox: Arc<Outbox>,
+        is_instrumented: bool,
+    ) -> Arc<Self> {
         let (state, changed) = (Mutex::default(), Notify::default());
-        Arc::new(Self { store, outbox, process: next_id(), state, changed })
+        Arc::new(Self { store, outbox, process: next_id(), is_instrumented, state, changed })
     }
 
     /// Returns the permits that are due by now, in groups of one key each, and the time to look again;
@@ -236,7 +242,8 @@ impl<'a> PendingPermit<'a> {
             registry.changed.notify_one();
         }
         drop(state);
-        let counted = CountedPermit::new(telemetry::counters_of(policy));
+        let counters = registry.is_instrumented.then(|| telemetry::counters_of(policy));
+        let counted = counters.map(CountedPermit::new);
         KeptPermit { registry: Arc::clone(registry), id, _counted: counted }
     }
 }
@@ -254,7 +261,7 @@ impl Drop for PendingPermit<'_> {
 struct KeptPermit {
     registry: Arc<PermitRegistry>,
     id: u64,
-    _counted: CountedPermit,
+    _counted: Option<CountedPermit>,
 }
 
 impl KeptPermit {

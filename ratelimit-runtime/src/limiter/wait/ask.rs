@@ -204,9 +204,7 @@ impl Limiter {
         }
         let redis = redis.clone();
         background::start(async move {
-            if redis.settle(&key, leave).await.is_err() {
-                redis.post(key, Content::Leave(leave));
-            }
+            redis.send(key, Content::Leave(leave)).await;
         });
     }
 
