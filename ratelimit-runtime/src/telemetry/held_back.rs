@@ -27,8 +27,8 @@ impl Drop for End {
 
 /// Does work that takes locks. The reports that arise in it are made afterwards.
 pub(crate) fn reports_later(work: impl FnOnce()) {
-    // Within such work the outer one makes them.
-    if WAITING.with_borrow(Option::is_some) {
+    // Within such work the outer one makes them. A thread that is ending holds none back any more.
+    if WAITING.try_with(|waiting| waiting.borrow().is_some()).unwrap_or(true) {
         return work();
     }
     let _end = End;
@@ -38,12 +38,13 @@ pub(crate) fn reports_later(work: impl FnOnce()) {
 
 /// Makes a report, now or once no lock is held.
 pub(crate) fn report(report: impl FnOnce() + 'static) {
-    let now = WAITING.with_borrow_mut(|waiting| match waiting {
-        Some(waiting) => {
-            waiting.push(Box::new(report));
-            None
+    let mut now = Some(report);
+    let _ = WAITING.try_with(|waiting| {
+        if let Some(waiting) = &mut *waiting.borrow_mut()
+            && let Some(later) = now.take()
+        {
+            waiting.push(Box::new(later));
         }
-        None => Some(report),
     });
     if let Some(report) = now {
         report();
