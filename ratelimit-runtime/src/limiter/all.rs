@@ -170,10 +170,8 @@ impl<T: AsCall> AllCalls<'_, '_, T> {
 
     /// Returns the calls that may wait and are not answered yet, with their indices.
     fn waiting(&self) -> impl Iterator<Item = (usize, Call<'_>)> {
-        let has_wait = self.open().filter(|(_, call)| !call.options.max_wait.is_zero());
-        has_wait.filter(|(_, call)| {
-            let effective = call.effective();
-            call.may_wait(&effective) && !effective.is_off()
+        self.open().filter(|(_, call)| {
+            !call.options.max_wait.is_zero() && call.may_wait(&call.effective())
         })
     }
 

@@ -33,11 +33,12 @@ impl<'a> Call<'a> {
         if options.leave == 0 { effective } else { effective.leaving(options.leave) }
     }
 
-    /// Returns `true` if a refusal may be followed by a wait. A dry run refuses nothing.
+    /// Returns `true` if a refusal may be followed by a wait. A dry run refuses nothing, nor does a limit that is off.
     #[inline]
     pub(super) fn may_wait(self, effective: &Effective<'_>) -> bool {
         let Options { max_wait, cost, .. } = *self.options;
-        !max_wait.is_zero() && cost > 0 && !self.is_peek() && !effective.is_dry_run()
+        let refuses = !effective.is_dry_run() && !effective.is_off();
+        !max_wait.is_zero() && cost > 0 && !self.is_peek() && refuses
     }
 
     /// The store's part of the check.

@@ -82,20 +82,6 @@ impl Policy {
         self.checked()
     }
 
-    /// Returns `true` if the burst or the calls in flight come with each call. The attribute declares 0 for them, which
-    /// does not compile as a literal.
-    pub(crate) fn lacks_numbers(&self) -> bool {
-        self.burst == Some(0) || self.concurrency == Some(0)
-    }
-
-    /// Returns this policy with valid numbers in place of those that come with each call.
-    pub(crate) fn with_known_numbers(&self) -> Self {
-        let known = |number: Option<u32>| number.map(|number| number.max(1));
-        let timeout = self.concurrency_timeout.filter(|timeout| *timeout > Micros::ZERO);
-        let (burst, concurrency) = (known(self.burst), known(self.concurrency));
-        Self { burst, concurrency, concurrency_timeout: timeout, ..*self }.checked()
-    }
-
     /// Returns the time after which a permit that is not renewed is free.
     pub(crate) fn permit_timeout(&self) -> Micros {
         self.concurrency_timeout.unwrap_or(DEFAULT_TIMEOUT)

@@ -166,8 +166,8 @@ where
                     && told.is_some()
                     && !left.is_zero();
                 // An answer that asks for more than is left is the last one, and in flight as any other.
-                let is_last = told.is_some_and(|told| told > left) && !is_late;
-                let asks_again = (matches!(heeded, Ok(true)) || is_late) && !is_last;
+                let has_time = told.is_none_or(|told| told <= left);
+                let asks_again = is_late || matches!(heeded, Ok(true)) && has_time;
                 if !asks_again || !matches!(status.as_u16(), 429 | 503) {
                     return Ok(response.map(|body| body.hold(Permits::of([decision]))));
                 }
