@@ -96,7 +96,6 @@ impl fmt::Debug for Decision {
 
 impl Decision {
     /// Builds the decision of an admitted call that no store counted.
-    #[inline]
     pub(crate) fn new(policy: &Policy, outcome: Outcome) -> Self {
         Self::with_receipt(policy, outcome, None)
     }
@@ -135,7 +134,6 @@ impl Decision {
     }
 
     /// Sets the permit that the call holds, if it holds one.
-    #[inline]
     pub(crate) fn set_permit(&mut self, permit: Option<Arc<dyn Permit>>) {
         self.permit = permit;
     }

@@ -323,7 +323,6 @@ impl Policy {
     }
 
     /// Returns the kind of state in which callers are counted.
-    #[inline]
     pub(crate) const fn state(&self) -> StateKind {
         self.state
     }

@@ -277,7 +277,6 @@ impl DecidedBy {
 
 impl Outcome {
     /// Returns `true` if the call was refused because no permit was free.
-    #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.kind == OutcomeKind::Busy
     }

@@ -82,7 +82,6 @@ impl Recorder {
     }
 
     /// Creates the recorder of a check that is not [traced](is_traced).
-    #[inline]
     pub(crate) fn untimed(limit: Option<&'static LimitCounters>) -> Self {
         Self { limit, start: None }
     }

@@ -41,12 +41,10 @@ pub(crate) fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
 impl Micros {
     pub(crate) const ZERO: Self = Self(0);
 
-    #[inline]
     pub(crate) const fn new(micros: u64) -> Self {
         Self(micros)
     }
 
-    #[inline]
     pub(crate) const fn get(self) -> u64 {
         self.0
     }
@@ -76,19 +74,16 @@ impl Micros {
 }
 
 impl Timestamp {
-    #[inline]
     pub(crate) const fn new(micros: u64) -> Self {
         Self(micros)
     }
 
-    #[inline]
     pub(crate) const fn get(self) -> u64 {
         self.0
     }
 
     /// Returns the start of the window in which the instant lies, of those that start at multiples
     /// of `period`.
-    #[inline]
     pub(crate) fn window_start(self, period: Micros) -> Self {
         Self(self.0 - self.0 % period.0)
     }
@@ -104,7 +99,6 @@ impl From<Duration> for Micros {
 }
 
 impl From<Micros> for Duration {
-    #[inline]
     fn from(micros: Micros) -> Self {
         Self::from_micros(micros.0)
     }
@@ -122,7 +116,6 @@ macro_rules! saturating {
         impl $operator<$right> for $left {
             type Output = $output;
 
-            #[inline]
             fn $method(self, other: $right) -> $output {
                 $output(self.0.$saturating(other.0))
             }
@@ -143,7 +136,6 @@ saturating! {
 impl Add<Duration> for Timestamp {
     type Output = Self;
 
-    #[inline]
     fn add(self, length: Duration) -> Self {
         self + Micros::from(length)
     }

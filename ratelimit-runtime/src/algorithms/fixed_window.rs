@@ -84,7 +84,6 @@ impl Count for Window {
         Self { period: tier.micros(), since: now, start: now, units: 0 }
     }
 
-    #[inline]
     fn is_same(&self, other: &Self) -> bool {
         self.period == other.period
     }

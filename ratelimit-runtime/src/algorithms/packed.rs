@@ -46,12 +46,10 @@ impl Generation {
         Self(Short([low, middle, high]))
     }
 
-    #[inline]
     pub(crate) fn charged(self) -> Charged {
         Charged::Generation(self.number())
     }
 
-    #[inline]
     pub(crate) fn number(self) -> u64 {
         self.0.get().into()
     }

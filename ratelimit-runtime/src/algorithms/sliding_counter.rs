@@ -58,7 +58,6 @@ impl PackedCounter {
         Self { period, start, since_start, previous, current }
     }
 
-    #[inline]
     fn period(&self) -> Micros {
         Micros::new(self.period & LOW_48)
     }
@@ -129,12 +128,10 @@ impl Count for Counter {
         PackedCounter::new(self, written.window_start(self.period), written)
     }
 
-    #[inline]
     fn new(_: &Policy, tier: Tier, _: Timestamp) -> Self {
         Self::empty(tier.micros())
     }
 
-    #[inline]
     fn is_same(&self, other: &Self) -> bool {
         self.period == other.period
     }
@@ -169,17 +166,14 @@ impl Count for Counter {
         written > now
     }
 
-    #[inline]
     fn has_room(&self, now: Timestamp, tier: &Tier, units: u32) -> bool {
         self.position(now, tier).has_room(units)
     }
 
-    #[inline]
     fn left(&self, now: Timestamp, tier: &Tier) -> u32 {
         self.position(now, tier).left()
     }
 
-    #[inline]
     fn until(&self, now: Timestamp, tier: &Tier, units: u32) -> Micros {
         self.position(now, tier).wait(units)
     }
@@ -245,7 +239,6 @@ impl Counter {
         }
     }
 
-    #[inline]
     fn position(&self, now: Timestamp, tier: &Tier) -> Position {
         Position::new(*self, self.ends(now), *tier)
     }

@@ -140,12 +140,10 @@ impl Count for Level {
         packed
     }
 
-    #[inline]
     fn new(policy: &Policy, tier: Tier, _: Timestamp) -> Self {
         Self::full_of(policy.bucket(tier))
     }
 
-    #[inline]
     fn is_same(&self, other: &Self) -> bool {
         self.bucket == other.bucket
     }
@@ -184,12 +182,10 @@ impl Count for Level {
         !levels.is_empty() && levels.iter().all(|level| level.parts == level.full())
     }
 
-    #[inline]
     fn kept(policy: &Policy, tier: &Tier) -> u32 {
         policy.tokens_left(*tier)
     }
 
-    #[inline]
     fn has_room(&self, _: Timestamp, _: &Tier, units: u32) -> bool {
         self.parts >= self.of(units)
     }
@@ -200,7 +196,6 @@ impl Count for Level {
     }
 
     /// Returns the time until the bucket has this many tokens, or is full.
-    #[inline]
     fn until(&self, _: Timestamp, _: &Tier, units: u32) -> Micros {
         self.until_parts(self.of(units))
     }

@@ -8,7 +8,6 @@ macro_rules! window_units {
             u64::from(self.units) + u64::from(units) <= u64::from(tier.threshold())
         }
 
-        #[inline]
         fn left(&self, _: Timestamp, tier: &Tier) -> u32 {
             tier.threshold().saturating_sub(self.units)
         }

@@ -84,7 +84,6 @@ pub(crate) struct SettleGuard<'a> {
 }
 
 impl Default for SettleState {
-    #[inline]
     fn default() -> Self {
         Self::Own(Progress::default())
     }

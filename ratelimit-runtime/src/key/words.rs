@@ -50,7 +50,6 @@ impl CallerBytes<'_> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
-#[inline]
 pub(super) fn halves(packed: u128) -> [u64; 2] {
     [packed as u64, (packed >> 64) as u64]
 }

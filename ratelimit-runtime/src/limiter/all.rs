@@ -62,7 +62,6 @@ pub(super) trait AsCall {
 }
 
 impl AsCall for Call<'_> {
-    #[inline]
     fn as_call(&self) -> Call<'_> {
         *self
     }

@@ -224,7 +224,6 @@ impl<'a> Check<'a> {
     }
 
     /// Marks the check as one of several.
-    #[inline]
     pub(super) fn join(&mut self) {
         self.options.kind = CallKind::JointCheck;
     }
@@ -252,7 +251,6 @@ impl<'a> IntoFuture for Check<'a> {
     type Output = Result<Decision, RateLimitError>;
     type IntoFuture = CheckFuture<'a>;
 
-    #[inline]
     fn into_future(self) -> CheckFuture<'a> {
         CheckFuture { check: self, stage: Stage::New }
     }

@@ -13,14 +13,12 @@ pub trait MayCharge {
 }
 
 impl MayCharge for Decision {
-    #[inline]
     fn decision(self) -> Option<Decision> {
         Some(self)
     }
 }
 
 impl MayCharge for &Decision {
-    #[inline]
     fn decision(self) -> Option<Decision> {
         Some(self.clone())
     }

@@ -64,7 +64,6 @@ impl Slot {
 
 /// Returns the part of a hash by which the index finds a key. The rest chooses the shard.
 #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
-#[inline]
 fn part_of_index(hash: u64) -> u32 {
     hash as u32
 }
@@ -169,7 +168,6 @@ impl Entry {
     }
 
     /// Returns `true` if the key counts as absent.
-    #[inline]
     pub(super) fn is_forgotten(&self, now: Timestamp) -> bool {
         self.expires < now && self.has_lingered(now)
     }

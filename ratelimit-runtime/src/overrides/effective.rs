@@ -35,7 +35,6 @@ pub(crate) struct ChangedCall {
 
 impl<'a> Effective<'a> {
     /// Returns the declared policy and enforcement, unchanged.
-    #[inline]
     pub(crate) fn declared(written: &'a Policy, enforcement: Enforcement) -> Self {
         Self { written, enforcement, changed: None }
     }
@@ -153,13 +152,11 @@ impl<'a> Effective<'a> {
     }
 
     /// Returns `true` if refused calls pass.
-    #[inline]
     pub(crate) fn is_dry_run(&self) -> bool {
         self.enforcement == Enforcement::DryRun
     }
 
     /// Returns `true` if calls pass without being counted.
-    #[inline]
     pub(crate) fn is_off(&self) -> bool {
         self.enforcement == Enforcement::Off
     }

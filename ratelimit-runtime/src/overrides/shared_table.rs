@@ -25,7 +25,6 @@ impl<T> Default for SharedTable<T> {
 }
 
 /// Returns the part of a hash, by bits by which a part does not find its entries.
-#[inline]
 fn part_of(hash: u64) -> usize {
     (hash >> 24) as usize % PARTS
 }

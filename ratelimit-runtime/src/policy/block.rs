@@ -63,7 +63,6 @@ impl Policy {
     }
 
     /// Returns `true` if callers are shut out who exceed the limit.
-    #[inline]
     pub(crate) const fn has_block(&self) -> bool {
         self.flags.has(Flags::BLOCKS)
     }

@@ -62,7 +62,6 @@ impl Policy {
     }
 
     /// Returns `true` if the windows are those of the calendar.
-    #[inline]
     pub(crate) const fn is_calendar(&self) -> bool {
         matches!(self.state, StateKind::CalendarWindow)
     }

@@ -42,7 +42,6 @@ impl Flags {
         Self { bits: 0, algorithm, plan: [0; 2] }
     }
 
-    #[inline]
     pub(super) const fn has(self, flag: Flag) -> bool {
         self.bits & flag.0 != 0
     }
@@ -71,7 +70,6 @@ impl Flags {
     }
 
     /// Returns the plan, if it is one.
-    #[inline]
     pub(super) fn plan(self) -> Option<PlanId> {
         (self.plan != [0; 2]).then_some(self.plan)
     }
@@ -117,7 +115,6 @@ impl Flags {
 
 impl Policy {
     /// Returns `true` if there is one tier and nothing else, and no rule is broken.
-    #[inline]
     pub(crate) const fn is_one_tier(&self) -> bool {
         self.flags.has(Flags::ONE_TIER)
     }

@@ -68,7 +68,6 @@ impl Policy {
     }
 
     /// Returns the length of a lease, if the policy has one.
-    #[inline]
     pub(crate) const fn lease_micros(&self) -> Option<Micros> {
         self.lease
     }
@@ -98,7 +97,6 @@ impl Policy {
     }
 
     /// Returns the tokens of a full bucket of this tier, without regard to a lease.
-    #[inline]
     pub(crate) fn written_bucket_size(&self, tier: Tier) -> u32 {
         self.burst.unwrap_or(tier.threshold())
     }

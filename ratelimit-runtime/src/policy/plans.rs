@@ -161,7 +161,6 @@ impl Plans {
 
 impl Policy {
     /// Returns the unit of the quota and the plan, for answers.
-    #[inline]
     pub(crate) fn flags(&self) -> Flags {
         self.flags
     }

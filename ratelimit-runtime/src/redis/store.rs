@@ -30,7 +30,6 @@ pub(super) struct RedisStore {
 
 impl RedisStore {
     /// The clock of the deny cache and of leases.
-    #[inline]
     pub(super) fn clock(&self) -> &Clock {
         self.fallback.clock()
     }

@@ -81,7 +81,6 @@ fn record(policy: &Policy, fingerprint: u64) -> (&'static LimitCounters, bool) {
     (counters, true)
 }
 
-#[inline]
 fn first_slot(fingerprint: u64) -> usize {
     usize::from(fingerprint.to_be_bytes()[0])
 }

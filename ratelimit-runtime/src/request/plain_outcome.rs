@@ -49,7 +49,6 @@ pub(crate) struct PlainTimes {
 
 impl PlainTimes {
     /// Returns the times of units that are taken.
-    #[inline]
     pub(crate) fn admitted(reset: Micros) -> Self {
         Self { wait: NonZeroU64::MIN, reset }
     }
@@ -73,7 +72,6 @@ impl PlainAnswer for PlainTimes {
         (self.wait != NonZeroU64::MIN).then(|| Micros::new(self.wait.get() - 1))
     }
 
-    #[inline]
     fn reset(&self) -> Micros {
         self.reset
     }
@@ -123,12 +121,10 @@ impl PlainAnswer for PlainOutcome {
         Self { is_taken: false, reset, numbers }
     }
 
-    #[inline]
     fn refusal(&self) -> Option<Micros> {
         (!self.is_taken).then_some(self.numbers.wait)
     }
 
-    #[inline]
     fn reset(&self) -> Micros {
         self.reset
     }

@@ -24,7 +24,6 @@ pub(crate) struct RequestIds(HashTable<NamedCharge>);
 
 /// A request id is a hash already, of 51 bits. The table compares the highest bits of a hash, and finds places by the
 /// lowest.
-#[inline]
 fn hash_of(id: u64) -> u64 {
     id ^ id << 13
 }

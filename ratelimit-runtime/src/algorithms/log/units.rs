@@ -46,17 +46,14 @@ impl Bounds {
         Self(first as u8 | (count as u8) << 2 | ((capacity >> 16) as u8) << 4)
     }
 
-    #[inline]
     fn first(self) -> usize {
         (self.0 & 3).into()
     }
 
-    #[inline]
     fn count(self) -> usize {
         (self.0 >> 2 & 3).into()
     }
 
-    #[inline]
     fn high_capacity(self) -> usize {
         usize::from(self.0 >> 4) << 16
     }
@@ -119,14 +116,12 @@ impl<'a> Ring<'a> {
         }
     }
 
-    #[inline]
     fn position(self, index: usize) -> usize {
         wrapped(self.first + index, self.buffer.len())
     }
 }
 
 /// Returns a position below twice the length as an index.
-#[inline]
 fn wrapped(position: usize, len: usize) -> usize {
     position.checked_sub(len).unwrap_or(position)
 }

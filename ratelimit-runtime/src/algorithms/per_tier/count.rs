@@ -45,14 +45,12 @@ pub(crate) trait Count: Copy {
     fn date(&mut self, _: &Tier, _: Timestamp) {}
 
     /// Returns `true` if counts that have advanced are as those of a new state.
-    #[inline]
     fn are_renewed(_: &[Self]) -> bool {
         false
     }
 
     /// Returns the units of the tier that calls under the policy leave. Windows have none: their thresholds are
     /// lower.
-    #[inline]
     fn kept(_: &Policy, _: &Tier) -> u32 {
         0
     }
@@ -72,14 +70,12 @@ pub(crate) trait Count: Copy {
 
     /// Takes units that a call under another policy has taken. A call that was admitted is a charge of
     /// this time, and may be given back.
-    #[inline]
     fn follow(&mut self, units: u32, _charged: Option<Timestamp>) {
         self.raise(units);
     }
 
     /// Returns the time from which on the count has all units of each charge, 0 if it has from its first
     /// one on. Only of buckets: a charge is in a window with all its units, or not at all.
-    #[inline]
     fn since(&self) -> Timestamp {
         Timestamp::default()
     }

@@ -63,7 +63,6 @@ impl Queues {
     }
 
     /// Returns `true` if no call waits.
-    #[inline]
     pub(in crate::limiter) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }

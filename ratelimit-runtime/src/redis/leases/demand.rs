@@ -17,7 +17,6 @@ impl Demand {
         Self { length, asked: 0, since: now, before: None }
     }
 
-    #[inline]
     pub(super) fn add(&mut self, units: u32) {
         self.asked += u64::from(units);
     }

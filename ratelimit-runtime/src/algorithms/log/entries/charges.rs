@@ -39,7 +39,6 @@ impl CallEntries {
             .map(|index| first + index)
     }
 
-    #[inline]
     pub(in super::super) fn units(&self, at: usize) -> u32 {
         self.entries[at].units
     }

@@ -9,7 +9,6 @@ use crate::{
 
 impl CallEntries {
     /// Returns the last turn that was promised. It may have come.
-    #[inline]
     pub(in super::super) fn last_turn(&self) -> Timestamp {
         self.last_turn
     }
