@@ -122,7 +122,7 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets how long a call waits for Redis; 100 ms by default, at most one year. Memory answers at
+    /// Sets how long a call waits for Redis; 100 ms by default, at most 366 days. Memory answers at
     /// once.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.settings.deadline = deadline.min(LONGEST);
@@ -156,7 +156,7 @@ impl LimiterBuilder {
     }
 
     /// Sets the age at which one call revalidates a cached refusal on Redis; 1 s by default, at
-    /// most one year. A reset or refund by another process takes effect then.
+    /// most 366 days. A reset or refund by another process takes effect then.
     pub fn deny_cache_ttl(mut self, ttl: Duration) -> Self {
         self.settings.deny_cache_ttl = ttl.min(LONGEST);
         self
