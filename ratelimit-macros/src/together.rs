@@ -27,12 +27,13 @@ pub(crate) fn prologue(checks: &[Check<'_>]) -> TokenStream {
         })
         .collect();
     let (refusals, names_apart) = (refusals(checks), names_apart(checks));
+    let all = if names.is_empty() { quote!(admit_all) } else { quote!(decide_all) };
     let together = |decisions: TokenStream| {
         quote! {{
             #names_apart
             #[allow(dead_code)]
             fn #it() {}
-            let #it = #private::all([#(#parts),*]);
+            let #it = #private::#all([#(#parts),*]);
             let #it = match #it {
                 #private::Started::Ready(#it) => #it,
                 #private::Started::Pending(#it) => #it.await,

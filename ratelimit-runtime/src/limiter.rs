@@ -39,7 +39,7 @@ pub(crate) use self::isolated::{PlannedAnswer, PlannedRefusal, change_planned, r
 pub(crate) use self::{admission::Admission, all::FunctionCall, call::Call, owned_call::CallKind};
 pub use self::{
     admission::PermitGuard,
-    all::{JointCheck, admitted, all},
+    all::{JointCheck, admit_all, admitted, decide_all},
     builder::LimiterBuilder,
     check::{Check, CheckFuture},
     handle::Limiter,

@@ -49,7 +49,9 @@ use crate::{
 };
 pub use crate::{
     callsite::{Callsite, Declaration},
-    limiter::{JointCheck, Options, PermitGuard, Started, admitted, all, limiter},
+    limiter::{
+        JointCheck, Options, PermitGuard, Started, admit_all, admitted, decide_all, limiter,
+    },
     rejection::ErrorFromRejection,
 };
 

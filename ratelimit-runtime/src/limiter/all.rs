@@ -24,8 +24,8 @@ use crate::{
 /// The refusal of one of several calls, by its index.
 type Refused = (usize, RateLimitError);
 
-/// The answers of all calls, or the refusal of one.
-type JointAnswers<const N: usize> = Result<[Answer<Decision>; N], Refused>;
+/// What is kept of all calls, or the refusal of one.
+type JointAnswers<const N: usize, A> = Result<[A; N], Refused>;
 
 /// The call, by its index, whose answer has to be awaited; none if all calls are answered.
 type AskedCalls = Result<Option<(usize, PendingAnswer<Answer<Decision>>)>, Refused>;
@@ -39,8 +39,8 @@ pub(super) struct JointCall<T: AsCall> {
     is_soft: bool,
 }
 
-/// One of several calls of an annotated function, which is on the heap: it is moved several times.
-pub struct JointCheck(Box<JointCall<FunctionCall>>);
+/// One of several calls of an annotated function.
+pub struct JointCheck(JointCall<FunctionCall>);
 
 /// A call of an annotated function, with its limiter.
 pub(crate) struct FunctionCall {
@@ -91,14 +91,26 @@ impl<T: AsCall> JointCall<T> {
     /// Returns the answer once all calls are admitted, and warns of the caller if it is to.
     #[inline]
     pub(super) fn take_answer(&mut self) -> Answer<Decision> {
-        if self.call.as_ref().is_some_and(|call| call.as_call().options.warn_at > 0) {
-            self.warn();
-        }
+        self.warn();
         self.answer.take().expect("every call is answered")
     }
 
-    #[cold]
+    /// Ends the call once all are admitted, and warns of the caller if it is to.
+    #[inline]
+    fn admit(&mut self) {
+        self.warn();
+        self.answer = None;
+    }
+
+    #[inline]
     fn warn(&self) {
+        if self.call.as_ref().is_some_and(|call| call.as_call().options.warn_at > 0) {
+            self.warn_of_caller();
+        }
+    }
+
+    #[cold]
+    fn warn_of_caller(&self) {
         if let (Some(call), Some(Ok(decision))) = (&self.call, &self.answer) {
             let call = call.as_call();
             let effective = call.effective();
@@ -131,13 +143,13 @@ impl JointCheck {
     #[inline]
     pub(crate) fn new(mut call: FunctionCall) -> Self {
         call.options.kind = CallKind::JointFunction;
-        Self(Box::new(JointCall::new(call)))
+        Self(JointCall::new(call))
     }
 
     /// A call that is not checked.
     #[must_use]
     pub fn skipped(decision: Decision) -> Self {
-        Self(Box::new(JointCall { call: None, answer: Some(Ok(decision)), is_soft: false }))
+        Self(JointCall { call: None, answer: Some(Ok(decision)), is_soft: false })
     }
 
     /// Lets the other calls be asked although this one is refused.
@@ -201,7 +213,7 @@ impl<T: AsCall> AllCalls<'_, '_, T> {
             call.limiter.is_in_memory() && call.takes_one_unit() || call.takes_units_in_memory()
         };
         if self.open().all(|(_, call)| is_asked_once(call)) {
-            return self.ask(&mut (0..self.0.len()));
+            return self.ask(0..self.0.len());
         }
         // Each of two that may wait would hold what it has taken meanwhile.
         if let Some((index, call)) = self.waiting().nth(1) {
@@ -217,11 +229,11 @@ impl<T: AsCall> AllCalls<'_, '_, T> {
     /// others, so that nothing is taken meanwhile.
     fn ask_after(&mut self, first: Option<usize>) -> AskedCalls {
         let waiting = self.waiting().next().map(|(index, _)| index);
-        self.ask(&mut first.into_iter().chain(waiting).chain(0..self.0.len()))
+        self.ask(first.into_iter().chain(waiting).chain(0..self.0.len()))
     }
 
     /// Asks the calls in this order until one has to be awaited.
-    fn ask(&mut self, order: &mut dyn Iterator<Item = usize>) -> AskedCalls {
+    fn ask(&mut self, order: impl Iterator<Item = usize>) -> AskedCalls {
         for index in order {
             let Some(call) = self.0[index].open() else { continue };
             match call.start() {
@@ -313,9 +325,25 @@ impl Call<'_> {
 
 /// Starts several calls. The result has the answers, none of which is a refusal unless its call is soft; or the
 /// refusal of one of them, by its index.
-pub fn all<const N: usize>(mut parts: [JointCheck; N]) -> Started<JointAnswers<N>> {
+pub fn decide_all<const N: usize>(parts: [JointCheck; N]) -> Started<JointAnswers<N, Answer>> {
+    start_all(parts, JointCall::take_answer)
+}
+
+/// Starts several calls of which no answer is kept, as [`decide_all`].
+pub fn admit_all<const N: usize>(parts: [JointCheck; N]) -> Started<JointAnswers<N, ()>> {
+    start_all(parts, JointCall::admit)
+}
+
+/// Starts several calls. Each is passed to `end` once all are admitted.
+#[inline]
+fn start_all<const N: usize, A: 'static>(
+    mut parts: [JointCheck; N],
+    end: impl Fn(&mut JointCall<FunctionCall>) -> A + Send + 'static,
+) -> Started<JointAnswers<N, A>> {
+    let end_all =
+        move |parts: &mut [JointCheck; N]| array::from_fn(|index| end(&mut parts[index].0));
     match AllCalls(&mut calls_of(&mut parts)).start() {
-        Ok(None) => Started::Ready(Ok(answers(&mut parts))),
+        Ok(None) => Started::Ready(Ok(end_all(&mut parts))),
         // Memory needs no await to be given back what was taken: the drop of the parts does it.
         Err(refused)
             if parts
@@ -332,7 +360,7 @@ pub fn all<const N: usize>(mut parts: [JointCheck; N]) -> Started<JointAnswers<N
                 free(parts);
                 return Err(refused);
             }
-            Ok(answers(&mut parts))
+            Ok(end_all(&mut parts))
         })),
     }
 }
@@ -347,20 +375,14 @@ fn free<const N: usize>(parts: [JointCheck; N]) {
 /// Returns the calls, which stay where they are.
 #[inline]
 fn calls_of<const N: usize>(parts: &mut [JointCheck; N]) -> [&mut JointCall<FunctionCall>; N] {
-    parts.each_mut().map(|JointCheck(call)| &mut **call)
-}
-
-/// Returns the answers of calls that are answered.
-#[inline]
-fn answers<const N: usize>(parts: &mut [JointCheck; N]) -> [Answer<Decision>; N] {
-    array::from_fn(|index| parts[index].0.take_answer())
+    parts.each_mut().map(|JointCheck(call)| call)
 }
 
 /// Returns the decision of a call that is not soft.
 ///
 /// # Panics
 ///
-/// If the call was refused, which [`all`] reports instead.
+/// If the call was refused, which [`decide_all`] reports instead.
 #[inline]
 #[must_use]
 pub fn admitted(answer: Answer<Decision>) -> Decision {
