@@ -24,9 +24,12 @@ use self::{
 };
 use crate::{
     policy::{Policy, StateKind},
-    request::{Charged, LinePlace, Op, Outcome, PlainAnswer, Request, Settle, Standing},
+    request::{Charged, LinePlace, Outcome, PlainAnswer, Request, Settle, Standing},
     time::{Micros, Timestamp},
 };
+
+/// Asks whether the heap may grow by so many bytes. A state that may not is left as it is.
+pub(crate) type AskForRoom<'a> = &'a mut dyn FnMut(usize) -> bool;
 
 /// The state of each algorithm. A policy of one tier needs no heap, unless its log grows or calls wait.
 #[cfg_attr(test, derive(Clone, Debug, PartialEq))]
@@ -97,14 +100,19 @@ impl State {
         }
     }
 
-    /// Decides a call.
-    pub(crate) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+    /// Decides a call. Returns nothing, and changes nothing, if there is no room for the bytes that it needs.
+    pub(crate) fn decide(
+        &mut self,
+        now: Timestamp,
+        request: Request<'_>,
+        room: AskForRoom<'_>,
+    ) -> Option<Outcome> {
         let (outcome, successor) = match self {
-            Self::SlidingWindow(log) => return log.decide(now, request),
-            Self::Block(block) => return block.decide(now, request),
-            Self::Line(_) => return self.decide_in_line(now, request),
-            _ if request.max_wait > Micros::ZERO => return self.decide_in_line(now, request),
-            Self::Many(many) => return many.decide(now, request),
+            Self::SlidingWindow(log) => return log.decide(now, request, room),
+            Self::Block(block) => return Some(block.decide(now, request)),
+            Self::Line(_) => return self.decide_in_line(now, request, room),
+            _ if request.max_wait > Micros::ZERO => return self.decide_in_line(now, request, room),
+            Self::Many(many) => return many.decide_within(now, request, room),
             Self::SlidingCounter(one) => {
                 let (outcome, many) = one.decide(now, request);
                 (outcome, many.map(Counts::Counters))
@@ -123,40 +131,12 @@ impl State {
             }
         };
         if let Some(many) = successor {
+            if !room(size_of::<Counts>() + many.heap_bytes()) {
+                return None;
+            }
             *self = many.into_state();
         }
-        outcome
-    }
-
-    /// Returns `true` if a decision of the call changes the memory on the heap neither way.
-    #[inline]
-    pub(crate) fn keeps_size(&self, now: Timestamp, request: Request<'_>) -> bool {
-        match self {
-            Self::Line(_) => false,
-            Self::Many(many) if !many.is_aligned(now, request) => false,
-            _ => self.growth(now, request) == 0,
-        }
-    }
-
-    /// Returns the bytes by which the heap grows at most if the call is decided now; 0 if the
-    /// decision needs no memory.
-    #[inline]
-    pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
-        let counts = match self {
-            Self::SlidingWindow(log) => return log.growth(now, request),
-            Self::Block(_) => return 0,
-            Self::Line(line) => return line.growth(now, request),
-            _ if request.max_wait > Micros::ZERO => return self.growth_of_line(now, request),
-            Self::Many(many) if request.op == Op::Peek || many.is_aligned(now, request) => {
-                return 0;
-            }
-            Self::Many(many) => return many.growth_to(many.len_after(now, request)),
-            Self::SlidingCounter(one) => one.growth(now, request),
-            Self::FixedWindow(one) => one.growth(now, request),
-            Self::TokenBucket(one) => one.growth(now, request),
-            Self::CalendarWindow(one) => one.growth(now, request),
-        };
-        if counts > 0 { size_of::<Counts>() + counts } else { 0 }
+        Some(outcome)
     }
 
     /// Returns the memory on the heap.
@@ -275,6 +255,38 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::request::Op;
+
+    /// Decides a call by `decide`. The heap grows by no more than was asked for, and a state without room decides the
+    /// same once it has some.
+    pub(in super::super) fn within_room<S: Clone>(
+        state: &mut S,
+        heap_bytes: fn(&S) -> usize,
+        decide: impl Fn(&mut S, AskForRoom<'_>) -> Option<Outcome>,
+    ) -> Outcome {
+        let (mut asked, before) = (0, heap_bytes(state));
+        // A copy of a large log takes too long.
+        let full = (before < 4_096).then(|| state.clone());
+        let outcome = decide(state, &mut |bytes| {
+            asked += bytes;
+            true
+        });
+        let (after, outcome) = (heap_bytes(state), outcome.expect("there is room"));
+        assert!(after <= before + asked, "{after}, not {before} + {asked}");
+        if let Some(mut full) = full {
+            let later = decide(&mut full, &mut |bytes| bytes == 0);
+            let later = later.or_else(|| decide(&mut full, &mut |_| true)).expect("there is room");
+            let told = |it: Outcome| (it.admitted, it.remaining, it.wait, it.turn, it.mark.at);
+            assert_eq!(told(later), told(outcome));
+        }
+        outcome
+    }
+
+    impl State {
+        pub(crate) fn decided(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+            within_room(self, Self::heap_bytes, |state, room| state.decide(now, request, room))
+        }
+    }
 
     pub(in super::super) fn take(
         state: &mut State,
@@ -283,7 +295,7 @@ pub(crate) mod tests {
         cost: u32,
     ) -> Outcome {
         let request = Request::new(policy, Op::Take, cost);
-        state.decide(Timestamp::new(now), request)
+        state.decided(Timestamp::new(now), request)
     }
 
     /// Only a refusal of several units gives another number than its wait.
@@ -312,7 +324,7 @@ pub(crate) mod tests {
                     }
                     let cost = cost.min(outcome.remaining + 1);
                     let peek = Request::new(policy, Op::Peek, cost);
-                    let peek = state.decide(now, peek);
+                    let peek = state.decided(now, peek);
                     assert_eq!(outcome.more, peek.wait, "{policy:?}");
                     others += u32::from(outcome.more != outcome.wait);
                 }

@@ -45,7 +45,7 @@ use crate::{
     algorithms::State,
     error::UnavailableReason,
     key::{InlineBytes, KeyHasher, KeyRef, Lookup, StoredCaller},
-    request::{Answered, DecidedBy, Op, Outcome, PlainAnswer, Request},
+    request::{Answered, DecidedBy, Op, Outcome, PlainAnswer, PlainOutcome, Request},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
@@ -222,15 +222,14 @@ impl MemoryStore {
             }
             let decided = match table.find_mut(lookup, now) {
                 Some(entry) => {
-                    let decided = self.decide_known_key(entry, now, lookup.key, request);
-                    if let Ok((outcome, ..)) = decided {
+                    let (decided, before, after) =
+                        self.decide_known_key(entry, now, lookup.key, request);
+                    if let Ok(outcome) = decided {
                         table.take_permit(lookup, request, outcome);
                     }
                     drop(table);
-                    decided.map(|(outcome, before, after)| {
-                        report_keys(after, before);
-                        outcome
-                    })
+                    report_keys(after, before);
+                    decided
                 }
                 None => self.decide_new_key(shard, table, now, lookup, request),
             };
@@ -245,28 +244,38 @@ impl MemoryStore {
         }
     }
 
-    /// Decides a call whose state may grow or shrink, and returns its usage before and after. Without
-    /// room for it nothing is decided, and the error is the usage that the call needs.
+    /// Decides a call of a known key, and returns its usage before and after. Without room for what the call needs
+    /// nothing is decided, and the error is that usage.
     fn decide_known_key(
         &self,
         entry: &mut Entry,
         now: Timestamp,
         key: KeyRef<'_>,
         request: Request<'_>,
-    ) -> Result<(Outcome, Usage, Usage), Usage> {
-        if let Some(outcome) = entry.decide_in_place(now, request) {
-            return Ok((outcome, Usage::default(), Usage::default()));
-        }
-        let growth = Usage { keys: 0, bytes: entry.state.growth(now, request) };
-        if !self.budget.lock().take(key.name.text(), growth) {
-            return Err(growth);
+    ) -> (Result<Outcome, Usage>, Usage, Usage) {
+        if request.takes_at_once()
+            && let Some(answer) = entry.take_units::<PlainOutcome>(now, request)
+        {
+            let outcome = answer.outcome(DecidedBy::Store, now);
+            return (Ok(outcome), Usage::default(), Usage::default());
         }
         let before = Usage { keys: 0, bytes: entry.bytes() };
-        let outcome = entry.decide(now, request);
+        let (mut granted, mut more) = (before, Usage::default());
+        let outcome = entry.decide(now, request, &mut |bytes| {
+            more.bytes = bytes;
+            // Mostly a call needs none.
+            let has_room = bytes == 0 || self.budget.lock().take(key.name.text(), more);
+            if has_room {
+                granted.bytes += bytes;
+            }
+            has_room
+        });
         let after = Usage { keys: 0, bytes: entry.bytes() };
-        let granted = Usage { keys: 0, bytes: before.bytes + growth.bytes };
-        self.release_unused(key, granted, after);
-        Ok((outcome, before, after))
+        let unused = Usage { keys: 0, bytes: granted.bytes.saturating_sub(after.bytes) };
+        if unused.bytes > 0 {
+            self.budget.lock().release(key.name.text(), unused);
+        }
+        (outcome.ok_or(more), before, after)
     }
 
     /// Decides the first call of a key, and inserts its entry. Without room for it nothing is
@@ -280,12 +289,14 @@ impl MemoryStore {
         request: Request<'_>,
     ) -> Result<Outcome, Usage> {
         let mut state = State::new(lookup.key.state);
+        // Nothing has changed until the entry is inserted.
+        let outcome = state.decide(now, request, &mut |_| true).expect("there is room");
         if request.op == Op::Peek {
-            return Ok(state.decide(now, request));
+            return Ok(outcome);
         }
         let caller = StoredCaller::new(lookup.key.caller);
-        let growth = state.growth(now, request);
-        let more = Usage { keys: 1, bytes: KEY_BYTES + caller.heap_bytes() + growth };
+        let bytes = KEY_BYTES + caller.heap_bytes() + state.heap_bytes();
+        let more = Usage { keys: 1, bytes };
         let forgotten = table.remove(lookup, &self.hasher);
         let evicted = table.evict_some(now, &self.hasher, forgotten);
         let mut budget = self.budget.lock();
@@ -297,26 +308,15 @@ impl MemoryStore {
             report_keys(Usage::default(), evicted.total());
             return Err(more);
         };
-        let mut entry = Entry { caller, name, expires: now, state };
-        let outcome = entry.decide(now, request);
+        let entry = Entry { caller, name, expires: now + outcome.lasts, state };
         table.take_permit(lookup, request, outcome);
-        let taken = Usage { keys: 1, bytes: entry.bytes() };
-        self.release_unused(lookup.key, more, taken);
         let next =
             if table.is_empty() { NEVER.get() } else { shard.next_expiry.load(Ordering::Relaxed) };
         shard.next_expiry.store(next.min(entry.expires.get()), Ordering::Relaxed);
         table.insert(lookup.hash, entry);
         drop(table);
-        report_keys(taken, evicted.total());
+        report_keys(more, evicted.total());
         Ok(outcome)
-    }
-
-    /// Releases the bytes that a call could have needed, and did not.
-    fn release_unused(&self, key: KeyRef<'_>, granted: Usage, taken: Usage) {
-        if taken.bytes < granted.bytes {
-            let unused = Usage { keys: 0, bytes: granted.bytes - taken.bytes };
-            self.budget.lock().release(key.name.text(), unused);
-        }
     }
 
     /// Reports that a call found no room.

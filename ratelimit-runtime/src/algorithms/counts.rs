@@ -1,7 +1,7 @@
 //! The counts of a state as plain data: a copy costs little, and none is a log.
 
 use super::{
-    State, calendar_window::DatedWindow, fixed_window::Window, packed::Generation,
+    AskForRoom, State, calendar_window::DatedWindow, fixed_window::Window, packed::Generation,
     per_tier::ManyTiers, sliding_counter::Counter, token_bucket::Level,
 };
 use crate::{
@@ -71,8 +71,19 @@ impl Counts {
         of_any!(self, many => many.peek(now, request))
     }
 
+    /// Decides a call, whatever memory it needs.
     pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
-        of_any!(self, many => many.decide(now, request))
+        self.decide_within(now, request, &mut |_| true).expect("there is room")
+    }
+
+    /// Decides a call: see [`State::decide`].
+    pub(super) fn decide_within(
+        &mut self,
+        now: Timestamp,
+        request: Request<'_>,
+        room: AskForRoom<'_>,
+    ) -> Option<Outcome> {
+        of_any!(self, many => many.decide(now, request, room))
     }
 
     /// Adds the units of a turn at this time, whatever room there is. If that renews the state, its
@@ -97,24 +108,9 @@ impl Counts {
         of_any!(self, many => many.lasts(at))
     }
 
-    /// Returns `true` if the first counts are those of the policy's tiers, and no override decides.
-    pub(super) fn is_aligned(&self, now: Timestamp, request: Request<'_>) -> bool {
-        of_any!(self, many => many.is_aligned(now, request))
-    }
-
     /// Returns `true` if there are counts for the policy of this call.
     pub(super) fn has_counts(&self, now: Timestamp, request: Request<'_>) -> bool {
         of_any!(self, many => many.has_counts(now, request))
-    }
-
-    /// Returns the number of counts after a decision of this call.
-    pub(super) fn len_after(&self, now: Timestamp, request: Request<'_>) -> usize {
-        of_any!(self, many => many.len_after(now, request))
-    }
-
-    /// Returns the bytes by which the heap grows if there are this many counts.
-    pub(super) fn growth_to(&self, counts: usize) -> usize {
-        of_any!(self, many => many.growth_to(counts))
     }
 
     /// Returns the memory on the heap, without this value itself.

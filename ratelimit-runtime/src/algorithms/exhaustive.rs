@@ -14,7 +14,7 @@ const START: u64 = 5_040_000;
 
 fn peeks(state: &State, policy: &Policy, now: u64, cost: u32) -> bool {
     let mut state = state.clone();
-    state.decide(Timestamp::new(now), Request::new(policy, Op::Peek, cost)).admitted
+    state.decided(Timestamp::new(now), Request::new(policy, Op::Peek, cost)).admitted
 }
 
 /// Returns the state after a take of these units, if it is admitted. None are a fresh state's.

@@ -9,7 +9,7 @@ mod tests;
 
 use std::{collections::VecDeque, mem, ptr};
 
-use super::{State, counts::Counts, packed::Generation, summary::behind};
+use super::{AskForRoom, State, counts::Counts, packed::Generation, summary::behind};
 use crate::{
     policy::{Policy, StateKind},
     request::{LinePlace, Mark, Op, Outcome, Request, Settle, Standing},
@@ -57,33 +57,32 @@ impl PromisedTurn {
 impl State {
     /// Decides a call that may wait, or comes while others do.
     #[cold]
-    pub(super) fn decide_in_line(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+    pub(super) fn decide_in_line(
+        &mut self,
+        now: Timestamp,
+        request: Request<'_>,
+        room: AskForRoom<'_>,
+    ) -> Option<Outcome> {
         let at_once = Request { max_wait: Micros::ZERO, ..request };
         if request.op == Op::Peek {
             return match self.line_mut() {
-                Some(line) if line.is_over(now) => line.tail.peek(now, at_once),
-                Some(line) => line.clone().peek(now, request),
-                None => self.decide(now, at_once),
+                Some(line) if line.is_over(now) => Some(line.tail.peek(now, at_once)),
+                Some(line) => Some(line.clone().peek(now, request)),
+                None => self.decide(now, at_once, room),
             };
         }
         self.catch_up(now);
         if let Some(line) = self.line_mut() {
-            return line.decide(now, request);
+            return line.decide(now, request, room);
         }
-        if let Some((line, outcome)) = self.begin_line(now, request) {
-            *self = Self::Line(Box::new(line));
-            return outcome;
+        let Some((line, outcome)) = self.begin_line(now, request) else {
+            return self.decide(now, at_once, room);
+        };
+        if !room(line.heap_bytes().saturating_sub(self.heap_bytes())) {
+            return None;
         }
-        self.decide(now, at_once)
-    }
-
-    /// Returns the bytes by which the heap grows if a call that may wait is decided now, and no other does.
-    #[cold]
-    pub(super) fn growth_of_line(&self, now: Timestamp, request: Request<'_>) -> usize {
-        match self.begin_line(now, request).filter(|_| request.op == Op::Take) {
-            Some((line, _)) => line.heap_bytes().saturating_sub(self.heap_bytes()),
-            None => self.growth(now, Request { max_wait: Micros::ZERO, ..request }),
-        }
+        *self = Self::Line(Box::new(line));
+        Some(outcome)
     }
 
     /// Changes the units of a call while others wait.
@@ -163,29 +162,26 @@ impl State {
 
 impl TurnsAhead {
     /// Decides a call while turns lie ahead.
-    fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
-        self.add_counts(now, request);
+    fn decide(
+        &mut self,
+        now: Timestamp,
+        request: Request<'_>,
+        room: AskForRoom<'_>,
+    ) -> Option<Outcome> {
+        let turns = if request.max_wait > Micros::ZERO { self.turns_missing() } else { 0 };
+        // The counts are changed as soon as they have room.
+        if !room(turns * size_of::<PromisedTurn>()) || !self.add_counts(now, request, room) {
+            return None;
+        }
         let end = self.end(now);
-        self.promise(end, now, request).unwrap_or_else(|| self.refuse(now, request))
+        Some(self.promise(end, now, request).unwrap_or_else(|| self.refuse(now, request)))
     }
 
     /// Returns the refusal of a call that does not wait.
     fn peek(mut self, now: Timestamp, request: Request<'_>) -> Outcome {
         self.fold(now);
-        self.add_counts(now, Request { op: Op::Take, ..request });
+        self.add_counts(now, Request { op: Op::Take, ..request }, &mut |_| true);
         self.refuse(now, request)
-    }
-
-    /// Returns the bytes by which the heap grows at most if the call is decided now.
-    pub(super) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
-        if request.op == Op::Peek {
-            return 0;
-        }
-        let both = [&self.base, &self.tail];
-        let counts = both.iter().map(|counts| counts.len_after(now, request)).max().unwrap_or(0);
-        let waits = request.max_wait > Micros::ZERO;
-        let turns = if waits { self.turns_missing() * size_of::<PromisedTurn>() } else { 0 };
-        turns + both.iter().map(|own| own.growth_to(counts)).sum::<usize>()
     }
 
     /// Returns the memory on the heap, with this value itself.
@@ -235,12 +231,20 @@ impl TurnsAhead {
         }
     }
 
-    /// Counts for the policy of a call from now on, unless it does so already.
-    fn add_counts(&mut self, now: Timestamp, request: Request<'_>) {
-        if !self.tail.has_counts(now, request) {
-            self.base.decide(now, Request { cost: 0, ..request });
+    /// Counts for the policy of a call from now on, unless it does so already. Returns `false` if there is no room.
+    fn add_counts(&mut self, now: Timestamp, request: Request<'_>, room: AskForRoom<'_>) -> bool {
+        if self.tail.has_counts(now, request) {
+            return true;
+        }
+        let mut base = self.base.clone();
+        base.decide(now, Request { cost: 0, ..request });
+        let before = self.base.heap_bytes() + self.tail.heap_bytes();
+        let has_room = room((2 * base.heap_bytes()).saturating_sub(before));
+        if has_room {
+            self.base = base;
             self.renew_tail();
         }
+        has_room
     }
 
     /// Counts all turns anew.

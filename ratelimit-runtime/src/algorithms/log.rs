@@ -19,6 +19,7 @@ use self::{
     units::Timestamps,
 };
 use super::{
+    AskForRoom,
     packed::Generation,
     summary::{behind, outcome_of},
 };
@@ -65,12 +66,17 @@ fn capacity_for(stamps: &Timestamps, request: Request<'_>) -> usize {
 }
 
 impl Log {
-    /// Decides a call.
-    pub(crate) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+    /// Decides a call: see [`State::decide`](super::State::decide).
+    pub(super) fn decide(
+        &mut self,
+        now: Timestamp,
+        request: Request<'_>,
+        room: AskForRoom<'_>,
+    ) -> Option<Outcome> {
         if request.max_wait == Micros::ZERO && self.last_turn() <= now {
-            self.decide_at(now, now, request, true)
+            self.decide_at(now, now, request, true, room)
         } else {
-            self.decide_in_line(now, request)
+            self.decide_in_line(now, request, room)
         }
     }
 
@@ -103,7 +109,8 @@ impl Log {
         now: Timestamp,
         request: Request<'_>,
         may_pass: bool,
-    ) -> Outcome {
+        room: AskForRoom<'_>,
+    ) -> Option<Outcome> {
         let Request { policy, op, .. } = request;
         if op == Op::Take
             && let Self::Entries(entries) = self
@@ -140,6 +147,9 @@ impl Log {
         outcome.kind = kind;
         let own = forecast.own;
         if op == Op::Take {
+            if !room(self.growth(own, request)) {
+                return None;
+            }
             let charged = self.record(at, now, own, request);
             if outcome.admitted && own > 0 {
                 outcome.mark.charged = charged;
@@ -154,32 +164,20 @@ impl Log {
             }
             Self::Entries(_) => (at - now + outcome.lasts).max(self.lasts(at, now)),
         };
-        outcome
+        Some(outcome)
     }
 
-    /// Returns the bytes by which the heap grows at most if the call is decided now.
-    #[inline]
-    pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
-        if request.op == Op::Peek {
-            return 0;
-        }
-        let waits = request.max_wait > Micros::ZERO || self.last_turn() > now;
-        let adds = || waits || self.forecast(now, now, request, true).own > 0;
+    /// Returns the bytes by which the heap grows at most if a decided call and so many units of it are recorded.
+    fn growth(&self, own: u32, request: Request<'_>) -> usize {
         match self {
+            Self::Units(_) if own == 0 => 0,
             Self::Units(stamps) if needs_entries(request) => {
-                let bytes = || CallEntries::bytes_of_units(stamps.ring().len(), request);
-                if adds() { bytes() } else { 0 }
+                CallEntries::bytes_of_units(stamps.ring().len(), request)
             }
-            Self::Units(stamps) => {
-                let growth = stamps.growth(1, capacity_for(stamps, request));
-                if growth > 0 && adds() { growth } else { 0 }
-            }
+            Self::Units(stamps) => stamps.growth(1, capacity_for(stamps, request)),
             Self::Entries(entries) => {
-                let kept = entries.growth_of_kept(request);
-                if kept == 0 && request.id.is_none() && entries.has_spare() {
-                    return 0;
-                }
-                kept + if adds() { entries.growth(now, request) } else { 0 }
+                let added = if own > 0 { entries.growth(request) } else { 0 };
+                entries.growth_of_kept(request) + added
             }
         }
     }

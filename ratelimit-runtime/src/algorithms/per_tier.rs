@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 pub(crate) use self::count::{Count, GivenBack};
 use super::{
+    AskForRoom,
     packed::{Generation, Header},
     summary::outcome_of,
 };
@@ -65,19 +66,6 @@ impl<C: Count> OneTier<C> {
         (outcome, None)
     }
 
-    /// Returns the bytes of the counts that replace this one if the call is decided now; 0 if none do.
-    pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
-        let mut working = self.working();
-        if request.op == Op::Peek || is_aligned(&working.counts, now, request) {
-            return 0;
-        }
-        working.align(now, request);
-        match working.counts.len() {
-            1 => 0,
-            counts => counts * size_of::<C>(),
-        }
-    }
-
     pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle) -> Option<Micros> {
         let (mut header, mut count) = self.unpack()?;
         let counts = slice::from_mut(&mut count);
@@ -116,34 +104,28 @@ impl<C: Count> OneTier<C> {
 }
 
 impl<C: Count> ManyTiers<C> {
-    pub(crate) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+    /// Decides a call: see [`State::decide`](super::State::decide).
+    pub(super) fn decide(
+        &mut self,
+        now: Timestamp,
+        request: Request<'_>,
+        room: AskForRoom<'_>,
+    ) -> Option<Outcome> {
         let mut working = self.working();
         let (outcome, is_changed) = working.decide(now, request);
         if is_changed {
+            let more = working.counts.len().saturating_sub(self.len());
+            if !room(more * size_of::<C>()) {
+                return None;
+            }
             self.store(&working);
         }
-        outcome
-    }
-
-    /// Returns the bytes by which the heap grows if the state has this many counts.
-    pub(super) fn growth_to(&self, counts: usize) -> usize {
-        counts.saturating_sub(self.len()) * size_of::<C>()
-    }
-
-    pub(super) fn is_aligned(&self, now: Timestamp, request: Request<'_>) -> bool {
-        is_aligned(&self.counts, now, request)
+        Some(outcome)
     }
 
     /// Returns `true` if the state has the counts of the call's policy.
     pub(super) fn has_counts(&self, now: Timestamp, request: Request<'_>) -> bool {
         !self.working().align(now, request)
-    }
-
-    /// Returns the number of counts after a decision of this call.
-    pub(super) fn len_after(&self, now: Timestamp, request: Request<'_>) -> usize {
-        let mut working = self.working();
-        working.align(now, request);
-        working.counts.len()
     }
 
     /// Returns the memory on the heap.

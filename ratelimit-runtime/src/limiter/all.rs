@@ -24,7 +24,7 @@ use crate::{
 /// The refusal of one of several calls, by its index.
 type Refused = (usize, RateLimitError);
 
-/// What is kept of all calls, or the refusal of one.
+/// The values that are kept of all calls, or the refusal of one.
 type JointAnswers<const N: usize, A> = Result<[A; N], Refused>;
 
 /// The call, by its index, whose answer has to be awaited; none if all calls are answered.

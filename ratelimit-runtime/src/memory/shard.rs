@@ -6,12 +6,10 @@ use hashbrown::HashTable;
 use super::names::interned;
 use super::{block_vec::BlockVec, budget::Removed, permits::PermitTable};
 use crate::{
-    algorithms::State,
+    algorithms::{AskForRoom, State},
     key::{KeyHasher, Lookup, StoredCaller},
     policy::{Policy, PolicyName},
-    request::{
-        DecidedBy, LinePlace, Op, Outcome, PlainAnswer, PlainOutcome, Request, Settle, Standing,
-    },
+    request::{LinePlace, Op, Outcome, PlainAnswer, Request, Settle, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -103,29 +101,19 @@ impl Entry {
         answer
     }
 
-    /// Decides a call if the memory on the heap stays as large as it is.
-    #[inline]
-    pub(super) fn decide_in_place(
+    /// Decides a call: see [`State::decide`].
+    pub(super) fn decide(
         &mut self,
         now: Timestamp,
         request: Request<'_>,
+        room: AskForRoom<'_>,
     ) -> Option<Outcome> {
-        if request.takes_at_once()
-            && let Some(answer) = self.take_units::<PlainOutcome>(now, request)
-        {
-            return Some(answer.outcome(DecidedBy::Store, now));
-        }
-        self.state.keeps_size(now, request).then(|| self.decide(now, request))
-    }
-
-    /// Decides a call. The heap grows by at most [`State::growth`].
-    pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
         let before = self.state.newest_unit();
-        let outcome = self.state.decide(now, request);
+        let outcome = self.state.decide(now, request, room)?;
         if request.op == Op::Take {
             self.extend(before, now, outcome.lasts);
         }
-        outcome
+        Some(outcome)
     }
 
     /// Changes the units of a call, as far as they still count.

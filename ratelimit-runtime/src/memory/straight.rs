@@ -12,7 +12,7 @@ use crate::{
     Algorithm, Policy,
     caller::Caller,
     key::KeyRef,
-    request::{DecidedBy, Mark, Op, PlainOutcome, PlainTimes, Request, Settle},
+    request::{DecidedBy, Mark, Op, Outcome, PlainOutcome, PlainTimes, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -62,7 +62,11 @@ fn follow_one_key(new: New, rng: &mut Rng, figures: &mut Figures) {
     let is_mixed = rng.u8(..6) == 0;
     if rng.bool() {
         // A log has entries from here on.
-        entry.decide(now, Request::new(&policy, Op::Take, 2.min(policy.largest_threshold())));
+        long_way(
+            &mut entry,
+            now,
+            Request::new(&policy, Op::Take, 2.min(policy.largest_threshold())),
+        );
     }
     for _ in 0..1_000 {
         now = later(now, period, rng);
@@ -72,7 +76,7 @@ fn follow_one_key(new: New, rng: &mut Rng, figures: &mut Figures) {
             let cost = rng.u32(..4);
             let op = if cost > 0 && rng.bool() { Op::Take } else { Op::Peek };
             let request = Request { written: &policy, ..Request::new(decided_by, op, cost) };
-            let outcome = entry.decide(now, request);
+            let outcome = long_way(&mut entry, now, request);
             if outcome.admitted && op == Op::Take {
                 charged.push((cost, outcome.mark));
             }
@@ -105,13 +109,15 @@ fn later(now: Timestamp, period: Duration, rng: &mut Rng) -> Timestamp {
     }
 }
 
+fn long_way(entry: &mut Entry, now: Timestamp, request: Request<'_>) -> Outcome {
+    entry.decide(now, request, &mut |_| true).expect("there is room")
+}
+
 fn take_both_ways(entry: &mut Entry, now: Timestamp, request: Request<'_>, figures: &mut Figures) {
     let policy = request.policy;
     let mut long = entry.clone();
-    let growth = long.state.growth(now, request);
     let before = entry.clone();
-    let outcome = long.decide(now, request);
-    assert!(long.bytes() <= before.bytes() + growth, "{policy:?} at {now:?}: {before:?}");
+    let outcome = long_way(&mut long, now, request);
     let case = || format!("{policy:?} at {now:?}: {before:?}");
     let mut unread = entry.clone();
     let whole: Option<PlainOutcome> = entry.take_units(now, request);

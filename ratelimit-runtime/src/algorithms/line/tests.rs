@@ -35,14 +35,7 @@ fn waiting(policy: &Policy, cost: u32, max_wait: u64) -> Request<'_> {
 }
 
 fn decide(state: &mut State, now: u64, request: Request<'_>) -> Outcome {
-    let now = Timestamp::new(now);
-    let (before, growth) = (state.heap_bytes(), state.growth(now, request));
-    let keeps_size = state.keeps_size(now, request);
-    let outcome = state.decide(now, request);
-    let after = state.heap_bytes();
-    assert!(after <= before + growth, "{after}, not {before} + {growth}");
-    assert!(!keeps_size || before == after, "{before} and {after}");
-    outcome
+    state.decided(Timestamp::new(now), request)
 }
 
 fn place(policy: &Policy, cost: u32, mark: Mark) -> LinePlace<'_> {
@@ -159,7 +152,7 @@ impl<'a> Episode<'a> {
     fn check_told_wait(&self, policy: usize, cost: u32, told: u64) {
         let again = |max_wait| {
             let request = self.request(policy, Op::Take, cost, max_wait);
-            self.state.clone().decide(Timestamp::new(self.now), request)
+            self.state.clone().decided(Timestamp::new(self.now), request)
         };
         let admitted = again(told);
         assert!(admitted.admitted && admitted.turn.get() == told, "{told}: {admitted:?}");
@@ -266,7 +259,7 @@ impl<'a> Episode<'a> {
         let mut state = State::new(self.policies[0].state());
         for charge in &charges {
             let request = waiting(&self.policies[0], charge.cost, 0);
-            let outcome = state.decide(charge.mark.at, request);
+            let outcome = state.decided(charge.mark.at, request);
             assert!(outcome.admitted, "{charge:?} of {charges:?}");
         }
     }

@@ -8,6 +8,7 @@ mod tests;
 
 use super::{CallEntries, Log};
 use crate::{
+    algorithms::AskForRoom,
     policy::Policy,
     request::{Charged, LinePlace, Op, Outcome, Request, Standing},
     time::{Micros, Timestamp},
@@ -26,17 +27,22 @@ impl Log {
 
     /// Decides a call that may wait, or comes while others do.
     #[cold]
-    pub(super) fn decide_in_line(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+    pub(super) fn decide_in_line(
+        &mut self,
+        now: Timestamp,
+        request: Request<'_>,
+        room: AskForRoom<'_>,
+    ) -> Option<Outcome> {
         let end = self.last_turn().max(now);
         if let Some(turn) = self.turn(end, now, request) {
-            let mut outcome = self.decide_at(turn, now, request, true);
+            let mut outcome = self.decide_at(turn, now, request, true, room)?;
             outcome.turn = turn - now;
             if let Self::Entries(entries) = self
                 && turn > now
             {
                 entries.promise(turn);
             }
-            return outcome;
+            return Some(outcome);
         }
         let promised = self.promised(now, request);
         let refused = match promised {
@@ -44,11 +50,11 @@ impl Log {
             Some(_) => Request { id: None, op: Op::Peek, ..request },
             None => request,
         };
-        let outcome = self.decide_at(end, now, refused, end == now);
-        match promised {
+        let outcome = self.decide_at(end, now, refused, end == now, room)?;
+        Some(match promised {
             Some(turn) => Outcome { wait: turn - now, ..outcome },
             None => outcome,
-        }
+        })
     }
 
     /// Returns the time for which the call is decided, unless it is refused.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
+    algorithms::tests::within_room,
     policy::Policy,
     request::{Charged, EntryMark},
 };
@@ -12,13 +13,15 @@ const SECOND: u64 = 1_000_000;
 const MINUTE: Duration = Duration::from_secs(60);
 const TOKENS: Policy = Policy::sliding_window("tokens", MINUTE, 1_000_000);
 
+impl Log {
+    pub(super) fn decided(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        within_room(self, Self::heap_bytes, |log, room| log.decide(now, request, room))
+    }
+}
+
 fn take(log: &mut Log, policy: &Policy, now: u64, cost: u32) -> Outcome {
     let request = Request::new(policy, Op::Take, cost);
-    let now = Timestamp::new(now);
-    let (before, growth) = (log.heap_bytes(), log.growth(now, request));
-    let outcome = log.decide(now, request);
-    assert!(log.heap_bytes() <= before + growth);
-    outcome
+    log.decided(Timestamp::new(now), request)
 }
 
 fn settle(log: &mut Log, now: u64, mark: Mark, from: u32, to: u32) {
@@ -28,7 +31,7 @@ fn settle(log: &mut Log, now: u64, mark: Mark, from: u32, to: u32) {
 /// Returns the units that are left.
 fn left(log: &mut Log, now: u64) -> u32 {
     let request = Request::new(&TOKENS, Op::Peek, 0);
-    log.decide(Timestamp::new(now), request).remaining
+    log.decided(Timestamp::new(now), request).remaining
 }
 
 #[test]

@@ -171,7 +171,7 @@ impl Model for Turns {
 
     fn init_states(&self) -> Vec<World> {
         let mut store = State::new(StateKind::SlidingWindow);
-        store.decide(at(0), Request::new(&POLICY, Op::Take, 1));
+        store.decided(at(0), Request::new(&POLICY, Op::Take, 1));
         let empty = World {
             now: 0,
             store,
@@ -231,7 +231,7 @@ impl Model for Turns {
             Action::Reach(index) => {
                 let mut request = Request::new(&POLICY, Op::Take, 1);
                 (request.max_wait, request.max_line) = (Micros::from(SECOND * 9), 9);
-                world.flights[index].outcome = Some(world.store.decide(at(last.now), request));
+                world.flights[index].outcome = Some(world.store.decided(at(last.now), request));
             }
             Action::Land(index) => {
                 let flight = world.flights.remove(index);

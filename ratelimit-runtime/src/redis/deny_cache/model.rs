@@ -84,7 +84,7 @@ fn key() -> KeyRef<'static> {
 }
 
 fn decide(store: &mut State, now: u64, op: Op, cost: u32) -> Outcome {
-    store.decide(at(now), Request::new(&POLICY, op, cost))
+    store.decided(at(now), Request::new(&POLICY, op, cost))
 }
 
 impl World {

@@ -44,12 +44,12 @@ fn is_of(state: &State, now: u64, settle: Settle) -> bool {
 pub(super) fn peek(state: &State, at: u64, request: Request<'_>, cost: u32) -> Outcome {
     let policy = request.policy.without_count_rejected();
     let request = Request { op: Op::Peek, cost, max_wait: Micros::ZERO, ..request };
-    state.clone().decide(Timestamp::new(at), Request { policy: &policy, ..request })
+    state.clone().decided(Timestamp::new(at), Request { policy: &policy, ..request })
 }
 
 fn take(state: &mut State, at: u64, request: Request<'_>) -> Outcome {
     let request = Request { op: Op::Take, max_wait: Micros::ZERO, ..request };
-    state.decide(Timestamp::new(at), request)
+    state.decided(Timestamp::new(at), request)
 }
 
 /// Returns the first time from `end` on at which the call is admitted, if its policy counts from then on.
@@ -109,7 +109,7 @@ impl Reference {
             let mut copy = self.clone();
             if copy.is_over(now) {
                 let request = Request { max_wait: Micros::ZERO, ..request };
-                return copy.tail.decide(Timestamp::new(now), request);
+                return copy.tail.decided(Timestamp::new(now), request);
             }
             copy.fold(now);
             copy.add_counts(now, request);
@@ -142,8 +142,8 @@ impl Reference {
     fn add_counts(&mut self, now: u64, request: Request<'_>) {
         let at_once = Request { max_wait: Micros::ZERO, ..request };
         let at_once = Request { op: Op::Take, ..at_once };
-        // A copy has no room for one more.
-        let is_new = self.tail.clone().growth(Timestamp::new(now), at_once) > 0;
+        let is_new =
+            self.tail.clone().decide(Timestamp::new(now), at_once, &mut |more| more == 0).is_none();
         if is_new {
             take(&mut self.base, now, Request { cost: 0, ..request });
             self.renew_tail();

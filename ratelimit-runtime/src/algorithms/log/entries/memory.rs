@@ -4,7 +4,7 @@ use super::{
     super::request_ids, CallEntries, CallEntry, FIRST_ENTRIES, KeptPeriod, MOST_KEPT_AT_FIRST,
     periods,
 };
-use crate::{request::Request, time::Timestamp};
+use crate::request::Request;
 
 impl CallEntries {
     /// Returns the number of entries for which units that become entries, and the call that makes them, allocate.
@@ -33,16 +33,10 @@ impl CallEntries {
     }
 
     /// Returns the bytes by which the heap grows if one more entry and request id are added.
-    pub(in super::super) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
-        let is_dropped = || self.surplus(now, request) > 0;
-        let entries = if self.has_spare() || is_dropped() { 0 } else { self.growth_of_one() };
-        entries + if request.id.is_some() { self.named.growth() } else { 0 }
-    }
-
-    /// Returns the bytes by which the heap grows if one more entry is added.
-    pub(in super::super) fn growth_of_one(&self) -> usize {
-        let more = if self.has_spare() { 0 } else { self.entries.len().max(FIRST_ENTRIES) };
-        more * size_of::<CallEntry>()
+    pub(in super::super) fn growth(&self, request: Request<'_>) -> usize {
+        let entries = if self.has_spare() { 0 } else { self.entries.len().max(FIRST_ENTRIES) };
+        let ids = if request.id.is_some() { self.named.growth() } else { 0 };
+        entries * size_of::<CallEntry>() + ids
     }
 
     /// Returns the bytes by which the heap grows at most if the policies of a call are kept.

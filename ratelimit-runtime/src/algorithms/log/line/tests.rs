@@ -11,11 +11,7 @@ fn request(policy: &Policy, cost: u32, max_wait: u64) -> Request<'_> {
 }
 
 fn decide(log: &mut Log, now: u64, request: Request<'_>) -> Outcome {
-    let now = Timestamp::new(now);
-    let (before, growth) = (log.heap_bytes(), log.growth(now, request));
-    let outcome = log.decide(now, request);
-    assert!(log.heap_bytes() <= before + growth);
-    outcome
+    log.decided(Timestamp::new(now), request)
 }
 
 fn place(policy: &Policy, cost: u32, mark: Mark) -> LinePlace<'_> {

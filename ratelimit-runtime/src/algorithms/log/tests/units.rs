@@ -26,7 +26,7 @@ fn settle(log: &mut Log, policy: &Policy, now: u64, mark: Mark, to: u32) {
 }
 
 fn left(log: &mut Log, policy: &Policy, now: u64) -> u32 {
-    log.decide(Timestamp::new(now), Request::new(policy, Op::Peek, 0)).remaining
+    log.decided(Timestamp::new(now), Request::new(policy, Op::Peek, 0)).remaining
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn units_of_the_future_are_units_of_now() {
     numbers(&mut log, &policy, 100 * SECOND, 1);
     numbers(&mut log, &policy, 105 * SECOND, 1);
     let peek = Request::new(&policy, Op::Peek, 1);
-    let peeked = log.decide(Timestamp::new(50 * SECOND), peek);
+    let peeked = log.decided(Timestamp::new(50 * SECOND), peek);
     assert_eq!(peeked.wait.get(), 10 * SECOND);
     assert_eq!(stamps(&log), [100 * SECOND, 105 * SECOND]);
     assert_eq!(numbers(&mut log, &policy, 50 * SECOND, 1).3, 10 * SECOND);

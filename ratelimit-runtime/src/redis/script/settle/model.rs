@@ -66,7 +66,7 @@ enum Action {
 
 impl World {
     fn decide(&mut self, op: Op, cost: u32) -> Outcome {
-        self.store.decide(Timestamp::new(20_000_000), Request::new(&POLICY, op, cost))
+        self.store.decided(Timestamp::new(20_000_000), Request::new(&POLICY, op, cost))
     }
 
     fn settle(&mut self, flight: Flight) {
