@@ -17,6 +17,7 @@ mod handle;
 mod installed;
 #[cfg(feature = "testing")]
 mod isolated;
+mod late;
 mod notices;
 mod owned_call;
 mod pause;

@@ -144,6 +144,11 @@ impl RedisBackend {
         self.leases.give_all_back().await + self.outbox.flush().await
     }
 
+    /// The longest time of a question.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.store.deadline
+    }
+
     /// The clock of this process's part.
     pub(crate) fn clock(&self) -> &Clock {
         self.store.clock()
@@ -174,17 +179,18 @@ impl RedisBackend {
     }
 
     /// Decides a request for which the deny cache has no refusal, and returns the permit of an admitted call.
-    /// The deadline runs from `asked` on.
+    /// The deadline runs from `asked` on. The reply to a command that was sent is awaited for as long as the patience.
     pub(crate) async fn decide(
         &self,
         key: &Key,
         request: Request<'_>,
         asked: Instant,
         on_store_error: OnStoreError,
+        patience: Duration,
     ) -> (Result<Outcome, UnavailableReason>, Option<Arc<dyn Permit>>) {
         let mut pending = PendingPermit::new(&self.permits, key, request, asked);
         let permit = pending.as_mut().map(|pending| &mut pending.permit);
-        let outcome = self.outcome(key, request, asked, on_store_error, permit).await;
+        let outcome = self.outcome(key, request, asked, on_store_error, permit, patience).await;
         (outcome, pending.and_then(|pending| pending.answered(outcome)))
     }
 
@@ -195,6 +201,7 @@ impl RedisBackend {
         asked: Instant,
         on_store_error: OnStoreError,
         permit: Option<&mut PermitRequest>,
+        patience: Duration,
     ) -> Result<Outcome, UnavailableReason> {
         let deadline = asked + self.store.deadline;
         // An answer of Redis would come too late.
@@ -212,7 +219,7 @@ impl RedisBackend {
             }
         }
         let sent = self.store.clock().surely_past();
-        match self.store.servers.decide(key, request, permit, deadline).await {
+        match self.store.servers.decide(key, request, permit, deadline, patience).await {
             Ok(outcome) => {
                 let trip = RoundTrip { sent, answered: self.store.clock().now() };
                 if self.pauses.are_ended_by(key, request, outcome, trip) {

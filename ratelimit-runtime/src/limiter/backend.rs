@@ -156,13 +156,15 @@ impl Backend {
     }
 
     /// Decides a call for which the deny cache has no refusal, and returns the permit of one that Redis has
-    /// admitted. The deadline runs from `asked` on.
+    /// admitted. The deadline runs from `asked` on. The reply to a command that was sent is awaited for as long as the
+    /// patience.
     pub(super) async fn decide(
         &self,
         request: Request<'_>,
         caller: &Caller,
         asked: Instant,
         on_store_error: Option<OnStoreError>,
+        patience: Duration,
     ) -> Decided {
         let redis = match &self.store {
             Store::Memory(store) => {
@@ -172,7 +174,7 @@ impl Backend {
         };
         let key = self.key(request.policy, caller);
         let on_store_error = self.on_store_error(on_store_error);
-        let (outcome, permit) = redis.decide(&key, request, asked, on_store_error).await;
+        let (outcome, permit) = redis.decide(&key, request, asked, on_store_error, patience).await;
         Decided { outcome, permit }
     }
 

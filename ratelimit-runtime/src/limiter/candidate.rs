@@ -1,6 +1,6 @@
 //! The candidate of a limit decides its calls as well, below the pipeline: it refuses nothing.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -112,8 +112,9 @@ impl Call<'_> {
         let (limiter, owned) = (self.limiter.clone(), self.owned());
         background::start(async move {
             let (call, backend) = (owned.of(&limiter), &limiter.inner.backend);
-            let decide =
-                |request, caller| backend.decide(request, caller, Instant::now(), on_store_error);
+            let decide = |request, caller| {
+                backend.decide(request, caller, Instant::now(), on_store_error, Duration::ZERO)
+            };
             if let Some(limit) = &look {
                 let looked = decide(Request::new(limit, Op::Peek, 1), call.caller).await.outcome;
                 if is_refused_otherwise(looked) {

@@ -1,6 +1,6 @@
 //! The permit of a call in flight: it is asked for with the decision, and free once it is dropped.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -63,11 +63,17 @@ impl<'a> Call<'a> {
         Arc::new(InMemory { limiter, state, name, caller, _counted: counted })
     }
 
-    /// Decides a request for which the deny cache has no refusal. The deadline runs from `asked` on.
-    pub(super) async fn decide(self, request: Request<'a>, asked: Instant) -> Decided {
+    /// Decides a request for which the deny cache has no refusal: see [`Backend::decide`](super::backend::Backend::decide).
+    pub(super) async fn decide(
+        self,
+        request: Request<'a>,
+        asked: Instant,
+        patience: Duration,
+    ) -> Decided {
         let backend = &self.limiter.inner.backend;
         let on_store_error = self.on_store_error(request.policy);
-        let mut decided = backend.decide(request, self.caller, asked, on_store_error).await;
+        let mut decided =
+            backend.decide(request, self.caller, asked, on_store_error, patience).await;
         let in_memory = || self.permit_of(&request, &decided.outcome);
         decided.permit = decided.permit.take().or_else(in_memory);
         decided

@@ -69,7 +69,10 @@ impl Call<'_> {
         background::start(async move {
             let (backend, now) = (&limiter.inner.backend, Instant::now());
             let request = Request::new(&limit, Op::Take, 1);
-            let decided = backend.decide(request, &of_policy, now, on_store_error).await.outcome;
+            let decided = backend
+                .decide(request, &of_policy, now, on_store_error, Duration::ZERO)
+                .await
+                .outcome;
             limiter.on_warned(&warning, decided);
         });
     }

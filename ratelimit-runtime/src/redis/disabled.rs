@@ -49,6 +49,7 @@ without_value! {
     fn on_delivery(OnDelivery) -> ();
     fn known_refusal(KeyRef<'_>, Request<'_>, Duration) -> Option<Micros>;
     fn clock() -> &Clock;
+    fn deadline() -> Duration;
     fn decide_now(KeyRef<'_>, Request<'_>) -> Option<Outcome>;
     fn pause(u32) -> Duration;
     fn servers() -> Vec<ServerStatus>;
@@ -56,7 +57,7 @@ without_value! {
     fn post(Key, Content) -> ();
     fn hash(&str) -> RedisHash;
     async fn connected() -> Result<(), Fault>;
-    async fn decide(&Key, Request<'_>, Instant, OnStoreError)
+    async fn decide(&Key, Request<'_>, Instant, OnStoreError, Duration)
         -> (Replied<Outcome>, Option<Arc<dyn Permit>>);
     async fn usage(&Key, &Policy) -> Replied<CallerUsage>;
     async fn reset(&Key) -> Replied<()>;

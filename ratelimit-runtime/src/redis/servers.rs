@@ -27,7 +27,6 @@ use crate::{
     key::Key,
     request::{Outcome, PermitRequest, Request},
     telemetry,
-    time::Micros,
 };
 
 /// The servers of a limiter.
@@ -86,10 +85,11 @@ impl Servers {
         request: Request<'_>,
         permit: Option<&mut PermitRequest>,
         deadline: Instant,
+        patience: Duration,
     ) -> Result<Outcome, UnavailableReason> {
         let call = ScriptCall::decision(key, request, permit.as_deref().copied());
-        let may_wait = request.max_wait > Micros::ZERO;
-        let patience = may_wait.then(|| Instant::now() + Duration::from(request.max_wait));
+        let patience = patience.max(request.max_wait.into());
+        let patience = (!patience.is_zero()).then(|| Instant::now() + patience);
         let is_idempotent = call.is_idempotent();
         let options = SendOptions { is_idempotent, patience, ..IDEMPOTENT };
         let mut permit = permit;
