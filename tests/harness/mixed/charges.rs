@@ -25,6 +25,12 @@ struct Units {
     most: u64,
 }
 
+/// Returns the time after a call without a decision at which a lease for it ends at the latest: a busy Redis grants it
+/// after the answer.
+fn of_late_lease(call: &MixedCall) -> u64 {
+    if call.is_leased { micros(LIMITS[call.limit].lease + MIXED_DEADLINE) } else { 0 }
+}
+
 impl MixedRound {
     /// Returns the limits whose units are not those of their calls, and processes that could not send all.
     pub(super) fn wrong_charges(&self) -> Findings {
@@ -120,8 +126,10 @@ impl MixedRound {
                 Some(Reply::Admitted { is_counted: true, .. }) => {
                     self.count(call, after, &mut units);
                 }
-                // One that waits may be charged at a turn ahead although its reply is lost.
-                None | Some(Reply::Undecided) if call.stamp.1 + call.max_wait > after.0 => {
+                // One that waits may be charged at a turn ahead although its reply is lost, and a lease until its end.
+                None | Some(Reply::Undecided)
+                    if call.stamp.1 + call.max_wait.max(of_late_lease(call)) > after.0 =>
+                {
                     units.most += call.cost;
                 }
                 Some(Reply::Left) if is_young => left += call.cost,

@@ -144,13 +144,16 @@ impl MixedRound {
     /// Returns the calls that may have a permit in this span.
     pub(super) fn perhaps_in_flight(&self, limit: usize, span: Span) -> usize {
         let timeout = micros(super::PERMIT_TIMEOUT);
-        // The permit of one without a decision was perhaps taken, and is free after its time.
         let is_open = |call: &MixedCall| matches!(call.reply, None | Some(Reply::Undecided));
+        // The permit of one without a decision was perhaps taken, by a busy Redis after the answer, and is free after
+        // its time.
+        let late = |call: &MixedCall| if is_open(call) { micros(super::MIXED_DEADLINE) } else { 0 };
         self.of(limit)
             .filter(|call| call.is_admitted() || is_open(call))
             .filter(|call| {
                 let is_lost = self.is_killed(call.process) || is_open(call);
-                overlaps((call.asked, call.ended + if is_lost { timeout } else { 0 }), span)
+                let until = call.ended + late(call) + if is_lost { timeout } else { 0 };
+                overlaps((call.asked, until), span)
             })
             .count()
     }

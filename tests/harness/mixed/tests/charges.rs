@@ -67,6 +67,16 @@ fn a_call_without_an_answer_may_be_charged_at_the_turn_that_it_waited_for() {
     };
     undecided(SECOND / 2).is_sound();
     undecided(SECOND / 10).breaks("charged");
+    // A busy Redis grants the lease for it, or its permit, after the answer.
+    let open = |limit, is_leased, at, units| {
+        let call = Told { is_leased, ..told(limit, 2, asked, answered, Reply::Undecided) };
+        let outages = vec![(START + asked, START + answered)];
+        Story { outages, ..Story::new() }.call(call, &[]).audit(limit, at, units)
+    };
+    open(LEDGER, true, 3 * SECOND + 400 * MS, 2).is_sound();
+    open(LEDGER, true, 3 * SECOND + 600 * MS, 2).breaks("charged");
+    open(SLOTS, false, 2 * SECOND + 200 * MS, 1).is_sound();
+    open(SLOTS, false, 2 * SECOND + 400 * MS, 1).breaks("permit kept");
 }
 
 #[test]
