@@ -171,6 +171,20 @@ impl State {
         lasts.unwrap_or_default()
     }
 
+    /// Returns the time until the state decides like an absent one; nothing for one of which only its calls know: a log of
+    /// single units, and a line.
+    pub(crate) fn lasts(&self, now: Timestamp) -> Option<Micros> {
+        match self {
+            Self::SlidingWindow(log) => log.newest_unit().is_none().then(|| log.lasts(now, now)),
+            Self::SlidingCounter(one) => Some(one.lasts(now)),
+            Self::FixedWindow(one) => Some(one.lasts(now)),
+            Self::TokenBucket(one) => Some(one.lasts(now)),
+            Self::CalendarWindow(one) => Some(one.lasts(now)),
+            Self::Many(many) => Some(many.lasts(now)),
+            Self::Line(_) | Self::Block(_) => None,
+        }
+    }
+
     /// Returns the time of the newest unit of a log that has only their times.
     #[inline]
     pub(crate) fn newest_unit(&self) -> Option<Timestamp> {

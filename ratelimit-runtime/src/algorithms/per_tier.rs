@@ -74,6 +74,13 @@ impl<C: Count> OneTier<C> {
         Some(lasts)
     }
 
+    /// Returns the time until the count is as if it had never counted.
+    pub(super) fn lasts(&self, now: Timestamp) -> Micros {
+        let Some((header, mut count)) = self.unpack() else { return Micros::ZERO };
+        count.advance(header.written, now);
+        count.lasts(now)
+    }
+
     pub(super) fn to_many(&self) -> ManyTiers<C> {
         self.working().to_many()
     }

@@ -10,7 +10,7 @@ use crate::{
     key::KeyRef,
     policy::StateKind,
     request::{Op, Request, Settle},
-    sync::MutexGuard,
+    sync::{MutexGuard, atomic::Ordering},
     time::Timestamp,
 };
 
@@ -64,12 +64,17 @@ impl MemoryStore {
         change: impl FnOnce(&mut Entry, Timestamp) -> T,
     ) -> Option<T> {
         let lookup = self.hasher.lookup(key);
-        let mut table = self.shard(&lookup).lock();
+        let shard = self.shard(&lookup);
+        let mut table = shard.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
         let entry = table.find_mut(&lookup, now)?;
-        let before = entry.bytes();
+        let (before, until) = (entry.bytes(), entry.expires);
         let changed = change(entry, now);
-        let after = entry.bytes();
+        let (after, expires) = (entry.bytes(), entry.expires);
+        if expires < until {
+            shard.next_expiry.fetch_min(expires.get(), Ordering::Relaxed);
+            table.bring_forward(&lookup, expires);
+        }
         if before != after {
             self.resize(table, key, before, after);
         }

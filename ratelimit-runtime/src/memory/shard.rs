@@ -116,12 +116,17 @@ impl Entry {
         Some(outcome)
     }
 
-    /// Changes the units of a call, as far as they still count.
+    /// Changes the units of a call, as far as they still count. With fewer, the quota may be back earlier.
     #[inline]
     pub(super) fn settle(&mut self, now: Timestamp, settle: &Settle) {
         let before = self.state.newest_unit();
         let lasts = self.state.settle(now, settle);
         self.extend(before, now, lasts);
+        if settle.lowered() > 0
+            && let Some(lasts) = self.state.lasts(now)
+        {
+            self.expires = self.expires.min(now + lasts);
+        }
     }
 
     /// Lets the state last this long, if it counts. The expiry of a log moves with its newest unit: the time between
@@ -232,6 +237,14 @@ impl ShardTable {
             }
         }
         None
+    }
+
+    /// Makes an entry known to searches that expires earlier than before.
+    #[cold]
+    pub(super) fn bring_forward(&mut self, lookup: &Lookup<'_>, expires: Timestamp) {
+        if let Some(at) = self.position(lookup) {
+            self.entries.bring_forward(at, expires);
+        }
     }
 
     pub(super) fn insert(&mut self, hash: u64, entry: Entry) {

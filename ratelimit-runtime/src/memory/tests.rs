@@ -93,6 +93,61 @@ async fn a_peek_leaves_nothing_behind() {
     assert_eq!(keys_of(&store), 0);
 }
 
+/// Units that are given back leave a key whose quota is back in full before its window is over.
+#[tokio::test(start_paused = true)]
+async fn a_key_makes_room_once_its_units_are_given_back() {
+    let second = Duration::from_secs(1);
+    for new in [
+        Policy::sliding_window,
+        Policy::sliding_counter,
+        Policy::fixed_window,
+        Policy::token_bucket,
+    ] {
+        for policy in [new("p", second, 5), new("p", second, 5).tier(3 * second, 9)] {
+            for cost in [1, 2] {
+                let (store, [alice, bob]) = (store(1), ["alice", "bob"].map(Caller::from));
+                let [alice, bob] = [&alice, &bob].map(|it| KeyRef::new(&policy, it.parts()));
+                let take = |key| store.decide(key, Request::new(&policy, Op::Take, cost));
+                let [first, second] = [(); 2].map(|()| take(alice).unwrap());
+                // A search for room has seen when the key would have expired.
+                assert_eq!(take(bob), Err(UnavailableReason::StoreFull));
+                for outcome in [second, first] {
+                    assert_eq!(take(bob), Err(UnavailableReason::StoreFull), "{policy:?}");
+                    let settle = Settle::of_one_tier(&policy, cost, 0, outcome.mark);
+                    store.settle(alice, &settle);
+                }
+                assert!(take(bob).is_ok_and(|it| it.admitted), "{policy:?} {cost}");
+                assert_eq!(keys_of(&store), 1);
+            }
+        }
+    }
+}
+
+/// The newest unit of a log is then an earlier one, and a bucket is full earlier.
+#[tokio::test(start_paused = true)]
+async fn a_key_makes_room_earlier_once_some_of_its_units_are_given_back() {
+    let (second, millis) = (Duration::from_secs(1), Duration::from_millis);
+    let log = Policy::sliding_window("p", second, 10);
+    let bucket = Policy::token_bucket("p", second, 10);
+    for (policy, first, later, to, full_at) in
+        [(&log, 1, 1, 0, 1_000), (&log, 2, 1, 0, 1_000), (&bucket, 1, 7, 1, 200)]
+    {
+        let (store, [alice, bob]) = (store(1), ["alice", "bob"].map(Caller::from));
+        let [alice, bob] = [&alice, &bob].map(|it| KeyRef::new(policy, it.parts()));
+        let take = |key, cost| store.decide(key, Request::new(policy, Op::Take, cost));
+        take(alice, first).unwrap();
+        tokio::time::advance(millis(100)).await;
+        let mark = take(alice, later).unwrap().mark;
+        // Just before, the key is searched for and found to last for longer.
+        tokio::time::advance(millis(full_at - 101)).await;
+        assert_eq!(take(bob, 1), Err(UnavailableReason::StoreFull));
+        store.settle(alice, &Settle::of_one_tier(policy, later, to, mark));
+        assert_eq!(take(bob, 1), Err(UnavailableReason::StoreFull));
+        tokio::time::advance(millis(1)).await;
+        assert!(take(bob, 1).is_ok_and(|it| it.admitted), "{policy:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_full_store_keeps_its_live_keys_and_takes_new_ones_as_they_expire() {
     let store = store(3);

@@ -31,7 +31,7 @@ impl Model {
     }
 
     /// Sets the expiry of a caller's state that was written. No state expires earlier than before, except a log
-    /// whose newest unit was given back.
+    /// whose newest unit was given back, and as below.
     pub(super) fn extend(&mut self, caller: usize, at_least: u64) {
         let ends = self.ends(caller);
         let state = self.callers.get_mut(&caller).filter(|_| self.by == By::Number);
@@ -42,6 +42,19 @@ impl Model {
             _ => ends.max(*expires),
         };
         *expires = at_least.max(*expires);
+    }
+
+    /// Sets the expiry of a caller's state after units were given back. That of a line stays, and that of a log of
+    /// single units follows the newest one.
+    pub(super) fn shorten(&mut self, caller: usize, now: u64) {
+        let follows = |state: &State| matches!(state, State::Units(log) if !log.charges.is_empty());
+        if self.callers.get(&caller).is_some_and(follows) {
+            return;
+        }
+        let ends = self.ends_without_turns(caller, now);
+        if let (Some(ends), Some(expires)) = (ends, self.expiries.get_mut(&caller)) {
+            *expires = ends.max(now).min(*expires);
+        }
     }
 
     /// Returns the time from which a caller's state is equal to an empty one. While turns lie ahead, that is the state

@@ -16,6 +16,9 @@ impl Model {
             self.settle_alone(charge, rules, now, to);
         }
         self.extend(charge.caller, 0);
+        if to < charge.cost {
+            self.shorten(charge.caller, now);
+        }
     }
 
     /// Settles a charge by the state of its caller. Returns `true` if it is a charge of that state, or has

@@ -249,6 +249,12 @@ impl Model {
         line
     }
 
+    /// Returns the time from which a caller's state is equal to an empty one, unless a turn lies ahead.
+    pub(super) fn ends_without_turns(&mut self, caller: usize, now: u64) -> Option<u64> {
+        let line = self.bring(caller, now);
+        if line.end().is_none() { Some(line.base?.ends()) } else { None }
+    }
+
     fn keep(&mut self, caller: usize, line: InLine) {
         let InLine { base, turns } = line;
         self.put(caller, base);
