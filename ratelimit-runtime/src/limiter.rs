@@ -305,7 +305,9 @@ impl Limiter {
     /// | `token_bucket` | returned, at most until the bucket is full | taken below zero, by at most one full bucket |
     ///
     /// If an override, a plan or a deploy has changed the numbers since the call, its units come back all the
-    /// same: under the old numbers, and under the new ones as far as they have taken them over.
+    /// same: under the old numbers, and under the new ones as far as they have taken them over. Units above the cost
+    /// count in every tier. If nothing else of the caller is counted any more, that is true of a `sliding_window`;
+    /// under another algorithm they count in the tier that the decision tells.
     ///
     /// # Errors
     ///

@@ -136,9 +136,11 @@ impl Settle {
         self.period.max(self.reset_after)
     }
 
-    /// Returns the decision's tier. Most settles do without it, and its fractions take divisions.
+    /// Returns the decision's tier; that of a log has the longest period, for which it keeps calls and so counts them in
+    /// each tier. Most settles do without it, and its fractions take divisions.
     pub(crate) fn tier(self) -> Tier {
-        Tier::new(self.period.into(), self.threshold)
+        let period = if self.state.names_charges() { self.lasts() } else { self.period };
+        Tier::new(period.into(), self.threshold)
     }
 
     /// Returns a policy of the decision's tier alone. What exceeds a charge that has expired counts

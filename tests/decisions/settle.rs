@@ -1,8 +1,8 @@
 //! A call is settled at what it really took, once, in memory and on Redis alike.
 
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
-use harness::on_each_store;
+use harness::{Clock, on_each_store, uncached};
 use ratelimit_runtime::{Decision, Enforcement, Limiter, Policy, RateLimitError, rate_limit};
 use tokio::time::advance;
 
@@ -270,6 +270,39 @@ async fn a_debt_counts_from_when_it_is_known_also_after_the_window() {
         advance(2 * HOUR).await;
         assert_eq!(left(&limiter, &policy).await, 10, "{policy:?}");
     }
+}
+
+/// Settles a call of two tiers above its cost, after both have forgotten it. The decision is about the shorter one.
+async fn exceeds_a_forgotten_charge(limiter: &Limiter, step: impl AsyncFn(Duration)) {
+    let policy = Policy::sliding_window("both", SECOND, 10).tier(60 * SECOND, 100);
+    for (cost, units) in [(5, 65), (1, 61)] {
+        let decision = take(limiter, &policy, cost).await;
+        assert_eq!(decision.period(), SECOND);
+        step(90 * SECOND).await;
+        limiter.settle(&decision, units).await.unwrap();
+        for (later, used) in [(10 * SECOND, 60), (60 * SECOND, 0)] {
+            step(later).await;
+            let usage = limiter.usage(&policy, "alice").await.unwrap();
+            assert_eq!(usage.tiers()[1].used(), used, "{cost} after {later:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_debt_in_memory_counts_in_every_tier_also_after_the_windows() {
+    exceeds_a_forgotten_charge(&Limiter::in_memory(), advance).await;
+}
+
+#[tokio::test]
+async fn a_debt_on_redis_counts_in_every_tier_also_after_the_windows() {
+    let clock = Clock::new();
+    let server = clock.server(&[]);
+    let passed = Cell::new(0);
+    exceeds_a_forgotten_charge(&uncached(&server.url()).await, async |step: Duration| {
+        passed.set(passed.get() + i64::try_from(step.as_millis()).unwrap());
+        clock.step(&server, passed.get());
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

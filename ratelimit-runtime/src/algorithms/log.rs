@@ -235,7 +235,7 @@ impl Log {
         }
         let entries = self.entries_mut();
         if to > from {
-            entries.keep_at_least(now, settle.period);
+            entries.keep_at_least(now, settle.lasts());
         }
         if !is_own {
             entries.add_nameless(now, to - from);

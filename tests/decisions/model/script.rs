@@ -239,7 +239,12 @@ impl Script {
             call.arg(0).arg(of);
             call.arg(format!("{at} {to} {of} {ends} {} 60000000", self.calls));
         }
-        call.arg(1).arg(tiers.of_tier(tier));
+        let mut tier = tiers.of_tier(tier).to_vec();
+        if self.is_log() {
+            // A log that starts anew keeps entries for the longest period.
+            tier[0] = tier[0].max(ends - at);
+        }
+        call.arg(1).arg(tier);
         for _ in 0..2 {
             call.exec(&mut self.connection).expect("a settle");
         }

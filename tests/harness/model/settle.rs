@@ -1,5 +1,7 @@
 //! Settles of charges.
 
+use ratelimit_runtime::Algorithm;
+
 use super::{
     By, Charge, Model, Rules,
     states::State,
@@ -30,6 +32,11 @@ impl Model {
         now: u64,
         to: u32,
     ) -> bool {
+        let mut charge = charge;
+        if rules.algorithm == Algorithm::SlidingWindow {
+            // What exceeds a forgotten charge of a log counts for the longest period.
+            charge.tier.period = charge.tier.period.max(charge.ends.saturating_sub(charge.at));
+        }
         let state = self.callers.get_mut(&charge.caller);
         if let Some(State::Calls(log)) = state {
             log.settle(charge, to, now);
