@@ -14,6 +14,7 @@ mod name;
 mod on_store_error;
 pub(crate) mod plans;
 mod scale;
+mod span;
 mod state_kind;
 #[cfg(test)]
 mod tests;
@@ -30,7 +31,8 @@ use ratelimit_core::{
 };
 
 pub(crate) use self::{
-    flags::Flags, name::PolicyName, state_kind::StateKind, tier::BucketRate, validation::CallFault,
+    flags::Flags, name::PolicyName, span::Span, state_kind::StateKind, tier::BucketRate,
+    validation::CallFault,
 };
 pub use self::{
     invalid::InvalidPolicy,

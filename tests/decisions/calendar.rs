@@ -249,6 +249,48 @@ async fn an_attribute_counts_the_days_of_its_zone() {
     .await;
 }
 
+#[rate_limit(algorithm = calendar_window, period = "month", threshold = 2, key = user)]
+async fn bill(user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_ends_with_its_month_also_once_the_clock_is_set() {
+    testing::isolated(async {
+        testing::at("2026-03-10T00:00:00Z");
+        bill("alice").await.unwrap();
+        bill("alice").await.unwrap();
+        for (time, days) in [
+            ("2026-03-25T00:00:00Z", 7),
+            ("2026-03-08T00:00:00Z", 24),
+            ("2026-03-30T00:00:00Z", 2),
+            ("2026-03-12T00:00:00Z", 20),
+        ] {
+            testing::at(time);
+            let Err(RateLimitError::Exceeded(refused)) = bill("alice").await else { panic!() };
+            assert_eq!(refused.retry_after(), days * DAY, "at {time}");
+        }
+        // Where it would have ended at first, and just before its end.
+        for seconds in [10 * 86_400, 10 * 86_400 - 1] {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            bill("alice").await.unwrap_err();
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        bill("alice").await.unwrap();
+        bill("alice").await.unwrap();
+        // Nothing of it is left in a later month.
+        for (time, left) in
+            [("2026-05-01T00:00:00Z", 2), ("2026-05-31T23:00:00Z", 0), ("2026-06-20T00:00:00Z", 2)]
+        {
+            testing::at(time);
+            for call in 0..3 {
+                assert_eq!(bill("alice").await.is_ok(), call < left, "at {time}");
+            }
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn an_unknown_zone_is_named() {
     let error = on_mars().await.unwrap_err();

@@ -5,7 +5,8 @@ use super::{
     window_units::window_units,
 };
 use crate::{
-    policy::{Policy, Tier},
+    calendar::Zone,
+    policy::{Policy, Span, Tier},
     time::{Micros, Timestamp},
 };
 
@@ -17,13 +18,16 @@ use crate::{
 pub(crate) struct DatedWindow {
     /// The nominal length of the unit.
     period: Micros,
+    /// The zone of its start and its end.
+    zone: Option<Zone>,
     /// The time from which on it has the units of all charges: its start, or that of another window of which
     /// it has taken over the units.
     since: Timestamp,
     start: Timestamp,
-    /// The length, which is whole seconds in every zone.
-    seconds: u32,
+    span: Span,
     units: u32,
+    /// The units before it seemed to be over: the clock may have been set back since.
+    before: u32,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -31,20 +35,19 @@ pub(crate) struct DatedWindow {
 #[repr(C, packed)]
 pub(crate) struct PackedDates {
     days: u8,
+    zone: Option<Zone>,
     written: Timestamp,
     start: Timestamp,
-    seconds: u32,
+    span: Span,
     units: u32,
 }
 
 /// In microseconds.
-const SECOND: u64 = 1_000_000;
-/// In microseconds.
-const DAY: u64 = 24 * 60 * 60 * SECOND;
+const DAY: u64 = 24 * 60 * 60 * 1_000_000;
 
 impl DatedWindow {
     fn end(&self) -> Timestamp {
-        self.start + Micros::new(u64::from(self.seconds) * SECOND)
+        self.start + self.span.length()
     }
 
     fn is_over(&self, now: Timestamp) -> bool {
@@ -57,20 +60,22 @@ impl Count for DatedWindow {
     const COUNTS_REFUSED: bool = false;
 
     fn unpack(packed: PackedDates) -> Option<(Timestamp, Self)> {
-        let PackedDates { days, written, start, seconds, units } = packed;
+        let PackedDates { days, zone, written, start, span, units } = packed;
         let period = Micros::new(u64::from(days) * DAY);
-        (days > 0).then_some((written, Self { period, since: start, start, seconds, units }))
+        let window = Self { period, zone, since: start, start, span, units, before: 0 };
+        (days > 0).then_some((written, window))
     }
 
     fn pack(self, written: Timestamp) -> PackedDates {
-        let Self { period, start, seconds, units, .. } = self;
+        let Self { period, zone, start, span, units, .. } = self;
         let days = u8::try_from(period.get() / DAY).unwrap_or(u8::MAX);
-        PackedDates { days, written, start, seconds, units }
+        PackedDates { days, zone, written, start, span, units }
     }
 
-    fn new(_: &Policy, tier: Tier, _: Timestamp) -> Self {
-        let (start, seconds) = tier.dates();
-        Self { period: tier.micros(), since: start, start, seconds, units: 0 }
+    fn new(policy: &Policy, tier: Tier, _: Timestamp) -> Self {
+        let (start, span) = tier.dates();
+        let zone = policy.get_zone().and_then(Zone::new);
+        Self { period: tier.micros(), zone, since: start, start, span, units: 0, before: 0 }
     }
 
     fn is_same(&self, other: &Self) -> bool {
@@ -88,20 +93,30 @@ impl Count for DatedWindow {
     /// Empties a window that is over.
     fn advance(&mut self, _: Timestamp, now: Timestamp) -> bool {
         if self.is_over(now) {
-            self.units = 0;
+            (self.before, self.units) = (self.units, 0);
         }
         self.start > now
     }
 
-    /// Replaces an empty window by the present one, and one that starts in the future, with its units. If the
-    /// present one starts much later than one that is not over, the process's clock was set forward: it is empty.
-    fn date(&mut self, tier: &Tier, now: Timestamp) {
-        let (start, seconds) = tier.dates();
-        if start > self.start + Micros::new(u64::from(self.seconds) * SECOND / 2) {
+    /// Replaces an empty window by the present one, and with its units one of the same zone, as the process's clock may
+    /// have been set: it ends with its unit of the calendar, and the next one is empty. A window of another zone goes
+    /// on, unless it starts in the future, or much earlier than the present one.
+    fn date(&mut self, policy: &Policy, tier: &Tier, now: Timestamp) {
+        let present = Self::new(policy, *tier, now);
+        let is_of_zone = present.zone == self.zone;
+        let is_next = if is_of_zone {
+            present.span.is_after(self.span)
+        } else {
+            (present.start - self.start).get() > self.span.length().get() / 2
+        };
+        if is_next {
             self.units = 0;
+        } else if is_of_zone {
+            self.units = self.units.max(self.before);
         }
-        if self.units == 0 || self.start > now {
-            *self = Self { since: start, start, seconds, ..*self };
+        if self.units == 0 || is_of_zone || self.start > now {
+            let since = if self.units == 0 { present.start } else { self.since.min(present.start) };
+            *self = Self { since, units: self.units, ..present };
         }
     }
 

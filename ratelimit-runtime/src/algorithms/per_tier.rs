@@ -210,7 +210,7 @@ impl<C: Count> Working<C> {
         let is_new = self.align(now, request);
         let tiers = policy.tiers();
         let (own, others) = self.counts.split_at_mut(tiers.len());
-        own.iter_mut().zip(tiers).for_each(|(count, tier)| count.date(tier, now));
+        own.iter_mut().zip(tiers).for_each(|(count, tier)| count.date(policy, tier, now));
         // A charge of the microsecond in which a count was added is not one that it has taken over.
         let at = own.iter().chain(&*others).map(C::since).fold(now, Timestamp::max);
         let kept = |tier: &Tier| C::kept(policy, tier);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::{Algorithm, CalendarUnit, PolicyFault};
 
-use super::{Policy, StateKind, Tier};
+use super::{Policy, Span, StateKind, Tier};
 use crate::{
     calendar::{self, Windows},
     time::Timestamp,
@@ -82,10 +82,11 @@ impl Policy {
         calendar::windows(self.calendar_unit()?, self.zone, now)
     }
 
-    /// Returns the policy whose window is this one.
-    pub(crate) fn dated(&self, start: Timestamp, end: Timestamp) -> Self {
+    /// Returns the policy whose window is the second one of these, for a store whose clock is ahead of the UNIX epoch.
+    pub(crate) fn dated(&self, [_, start, end, _]: Windows, ahead: u64) -> Self {
         let mut policy = *self;
-        policy.tiers[0] = policy.tiers[0].dated(start, end);
+        let at = Timestamp::new(start.wrapping_add(ahead));
+        policy.tiers[0] = policy.tiers[0].dated(at, Span::new(start, end));
         policy
     }
 

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use ratelimit_core::rules::{MAX_EXACT_INTEGER, greatest_common_divisor};
 
+use super::Span;
 use crate::time::{Micros, Timestamp};
-
-/// In microseconds.
-const SECOND: u64 = 1_000_000;
 
 /// At most `threshold` units in any one `period`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,8 +15,7 @@ pub struct Tier {
     /// The parts of one token, for a token bucket. For a window of the calendar in memory, its start.
     pub(super) token: u64,
     pub(super) threshold: u32,
-    /// The parts that a token bucket regains each microsecond. For a window of the calendar in memory, its
-    /// length in seconds.
+    /// The parts that a token bucket regains each microsecond. For a window of the calendar in memory, its span.
     pub(super) refill: u32,
 }
 
@@ -70,14 +67,13 @@ impl Tier {
     }
 
     /// Returns the tier of a window of the calendar.
-    pub(super) fn dated(self, start: Timestamp, end: Timestamp) -> Self {
-        let seconds = (end - start).get() / SECOND;
-        Self { token: start.get(), refill: u32::try_from(seconds).unwrap_or(u32::MAX), ..self }
+    pub(super) fn dated(self, start: Timestamp, Span(span): Span) -> Self {
+        Self { token: start.get(), refill: span, ..self }
     }
 
-    /// Returns the start and the length in seconds of the [dated](Self::dated) window.
-    pub(crate) fn dates(self) -> (Timestamp, u32) {
-        (Timestamp::new(self.token), self.refill)
+    /// Returns the start and the span of the [dated](Self::dated) window.
+    pub(crate) fn dates(self) -> (Timestamp, Span) {
+        (Timestamp::new(self.token), Span(self.refill))
     }
 
     /// Returns the length of one tick of a sliding counter in microseconds: the shortest for which

@@ -40,9 +40,9 @@ pub(crate) trait Count: Copy {
     /// Moves the count to `now`. Returns `true` if the clock had stepped back behind it.
     fn advance(&mut self, written: Timestamp, now: Timestamp) -> bool;
 
-    /// Moves the count that has advanced to the window of the tier, if it is one of the calendar.
+    /// Moves the count that has advanced to the window of the policy's tier, if it is one of the calendar.
     #[inline]
-    fn date(&mut self, _: &Tier, _: Timestamp) {}
+    fn date(&mut self, _: &Policy, _: &Tier, _: Timestamp) {}
 
     /// Returns `true` if counts that have advanced are as those of a new state.
     fn are_renewed(_: &[Self]) -> bool {

@@ -60,9 +60,8 @@ impl Clock {
     #[cold]
     pub(in super::super) fn dated(&self, now: Timestamp, request: Request<'_>) -> Option<Dated> {
         let ahead = self.calendar.ahead(now);
-        let [_, start, end, _] = request.policy.windows_at(now.get().wrapping_sub(ahead))?;
-        let [start, end] = [start, end].map(|it| Timestamp::new(it.wrapping_add(ahead)));
-        let dated = |policy: &Policy| policy.dated(start, end);
+        let windows = request.policy.windows_at(now.get().wrapping_sub(ahead))?;
+        let dated = |policy: &Policy| policy.dated(windows, ahead);
         Some(Dated { policy: dated(request.policy), written: dated(request.written) })
     }
 }
