@@ -227,11 +227,7 @@ impl Dashboard {
             Change::Fields(..) => before.clone(),
             Change::Whole(change) => Some(change(before.clone().unwrap_or_default())),
         };
-        if changed.is_some_and(|changed| !changed.windows.is_empty()) {
-            let why = "this override has several times; remove it first, or change it where it was \
-                       written";
-            return Err(refused(&why));
-        }
+        has_one_part(changed.as_ref())?;
         let mut fields = fields_of(before.as_ref());
         let mut others = String::new();
         match change {
@@ -277,6 +273,12 @@ impl Dashboard {
     }
 }
 
+/// Returns an error if an override has several parts, each for its own time: an action has one begin and one end.
+pub(super) fn has_one_part(what: Option<&Override>) -> Result<(), ActionError> {
+    let why = "this override has several times; remove it first, or change it where it was written";
+    what.is_none_or(|what| what.windows.is_empty()).then_some(()).ok_or_else(|| refused(&why))
+}
+
 /// Returns the fields of an override, without its end, in words.
 fn in_words(fields: &Map<String, Value>) -> String {
     let shown = fields.iter().filter(|(name, _)| !IS_NOTHING.contains(&name.as_str()));
@@ -308,8 +310,21 @@ impl Effect {
         self.from.is_some() || self.until.is_some()
     }
 
+    /// Sets the begin and the end of an override that takes the place of another one.
+    pub(super) fn time_in_place_of(
+        &self,
+        before: Option<&Override>,
+        fields: &mut Map<String, Value>,
+    ) {
+        let mut before = fields_of(before);
+        for (name, time) in ["from", "until"].into_iter().filter_map(|it| before.remove_entry(it)) {
+            fields.entry(name).or_insert(time);
+        }
+        self.time(fields);
+    }
+
     /// Sets the begin and the end of an override that an operator has chosen.
-    pub(super) fn time(&self, fields: &mut Map<String, Value>) {
+    fn time(&self, fields: &mut Map<String, Value>) {
         for (name, time) in [("from", &self.from), ("until", &self.until)] {
             if let Some(time) = time {
                 fields.remove(name);

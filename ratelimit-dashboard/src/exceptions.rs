@@ -61,12 +61,13 @@ pub(super) async fn set(action: Action<SetException>) -> Answer {
     let limit = known.as_ref().map_or(ALL_LIMITS, |known| known.name);
     let caller = dashboard.caller(&caller, true).await?;
     actions::validate(&what, known.map(|known| known.policy).as_ref())?;
-    effect.time(&mut what);
-    let what = actions::override_of(what)?;
     let acting = dashboard.act_as(&viewer, effect.scope)?;
     let _acting = dashboard.acting.lock().await;
     let place = Place::caller(limit, &caller);
-    acting.change(place, Some(what), "exception of a caller").await
+    let before = acting.read(place.clone()).await.map_err(|why| refused(&why))?;
+    actions::has_one_part(before.as_ref())?;
+    effect.time_in_place_of(before.as_ref(), &mut what);
+    acting.change(place, Some(actions::override_of(what)?), "exception of a caller").await
 }
 
 pub(super) async fn end(action: Action<EndException>) -> Answer {

@@ -10,6 +10,7 @@ mod fleet;
 mod keyboard;
 mod levers;
 mod limits;
+mod lost_edits;
 mod operator;
 mod page;
 mod plans;

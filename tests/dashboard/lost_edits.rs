@@ -1,0 +1,54 @@
+//! No operator loses what another has set: at two pages, or at one that was left open.
+
+use std::time::{Duration, SystemTime};
+
+use ratelimit_runtime::{Limiter, Override, RateLimitError, rate_limit};
+use serde_json::{Value, json};
+
+use crate::operator::Operator;
+
+#[rate_limit(name = "mine", period = "1h", threshold = 7, key = user, limiter = limiter)]
+#[expect(dead_code, reason = "to be in the program is enough")]
+async fn mine(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+async fn done(operator: &Operator, path: &str, body: Value) {
+    let (status, told) = operator.act(path, body).await;
+    assert_eq!(status, 200, "{told}");
+}
+
+#[tokio::test]
+async fn an_exception_keeps_its_times_under_another_value() {
+    let limiter = Limiter::in_memory();
+    let operator = Operator::of(&limiter).await;
+    let overrides = limiter.overrides().by("ann");
+    let place = ("mine", "acme");
+    let now = SystemTime::now();
+    let (earlier, friday) = (now - Duration::from_secs(60), now + Duration::from_secs(86_400));
+    let set =
+        |what: Value| json!({ "limit": "mine", "caller": [{ "text": "acme" }], "what": what });
+    let until_friday = Override::new().threshold(500).from(earlier).until(friday);
+    overrides.here().set(place, until_friday).unwrap();
+    done(&operator, "exception", set(json!({ "threshold": 600 }))).await;
+    let what = overrides.here().get(place).unwrap();
+    assert_eq!((what.threshold, what.from, what.until), (Some(600), Some(earlier), Some(friday)));
+    let saturday = friday + Duration::from_secs(86_400);
+    let until_saturday = json!(Override::new().threshold(700).until(saturday));
+    done(&operator, "exception", set(until_saturday)).await;
+    assert_eq!(overrides.here().get(place).unwrap().until, Some(saturday));
+    let mut for_ever = set(json!({ "enforcement": "off" }));
+    for_ever["until"] = json!("never");
+    done(&operator, "exception", for_ever).await;
+    let what = overrides.here().get(place).unwrap();
+    assert_eq!((what.threshold, what.from, what.until), (None, Some(earlier), None));
+
+    // Several times are not replaced by none.
+    let plan = [Override::new().threshold(20), Override::new().threshold(500).from(friday)];
+    overrides.here().set(place, plan).unwrap();
+    let written = overrides.here().get(place);
+    let (status, told) = operator.act("exception", set(json!({ "threshold": 600 }))).await;
+    let why = told["error"].as_str().unwrap_or_default();
+    assert!(status == 422 && why.starts_with("this override has several times"), "{told}");
+    assert_eq!(overrides.here().get(place), written);
+}
