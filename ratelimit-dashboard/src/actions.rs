@@ -72,12 +72,20 @@ pub(super) struct SetLimits {
     effect: Effect,
 }
 
-/// An action on a limit that takes no value.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct OnLimit {
+pub(super) struct ClearOverride {
     limit: String,
     scope: Option<Scope>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ApplyCandidate {
+    limit: String,
+    scope: Option<Scope>,
+    /// The candidate that the operator has seen; any if none.
+    tried: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -116,7 +124,10 @@ struct Edit<'a> {
 enum Change<'a> {
     /// These fields are replaced by those of the map.
     Fields(&'a [&'a str], Map<String, Value>),
-    Whole(fn(Override) -> Override),
+    /// The numbers of the candidate replace those of the override, if it is the one that was seen.
+    ApplyCandidate(Option<Value>),
+    /// Nothing is left.
+    Clear,
 }
 
 pub(super) async fn set_enforcement(action: Action<SetEnforcement>) -> Answer {
@@ -157,12 +168,21 @@ pub(super) async fn set_candidate(action: Action<SetCandidate>) -> Answer {
     action.dashboard.change(&action.viewer, edit).await
 }
 
-pub(super) async fn apply_candidate(action: Action<OnLimit>) -> Answer {
-    change_whole(action, "candidate applied", Override::with_candidate_applied).await
+pub(super) async fn apply_candidate(action: Action<ApplyCandidate>) -> Answer {
+    let ApplyCandidate { limit, scope, tried } = action.body;
+    let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
+    let effect = Effect { scope, ..Effect::default() };
+    let change = Change::ApplyCandidate(tried);
+    let edit = Edit { limit, words: "candidate applied", change, effect };
+    action.dashboard.change(&action.viewer, edit).await
 }
 
-pub(super) async fn clear_override(action: Action<OnLimit>) -> Answer {
-    change_whole(action, "override removed", |_| Override::new()).await
+pub(super) async fn clear_override(action: Action<ClearOverride>) -> Answer {
+    let ClearOverride { limit, scope } = action.body;
+    let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
+    let effect = Effect { scope, ..Effect::default() };
+    let edit = Edit { limit, words: "override removed", change: Change::Clear, effect };
+    action.dashboard.change(&action.viewer, edit).await
 }
 
 pub(super) async fn set_field(action: Action<SetField>) -> Answer {
@@ -199,19 +219,6 @@ impl EnforcementFields {
     }
 }
 
-/// Changes the whole override of a limit, by an action that takes no value.
-async fn change_whole(
-    Action { dashboard, viewer, body: OnLimit { limit, scope } }: Action<OnLimit>,
-    words: &str,
-    change: fn(Override) -> Override,
-) -> Answer {
-    let (limit, change) =
-        (Dashboard::find(&limit).ok_or_else(unknown)?.name, Change::Whole(change));
-    let effect = Effect { scope, ..Effect::default() };
-    let edit = Edit { limit, words, change, effect };
-    dashboard.change(&viewer, edit).await
-}
-
 impl Dashboard {
     /// Changes the override of a limit where the action takes effect.
     async fn change(
@@ -223,11 +230,9 @@ impl Dashboard {
         let _acting = self.acting.lock().await;
         let before = acting.read(limit.into()).await.map_err(|why| refused(&why))?;
         // What removes an override as a whole leaves no window.
-        let changed = match &change {
-            Change::Fields(..) => before.clone(),
-            Change::Whole(change) => Some(change(before.clone().unwrap_or_default())),
-        };
-        has_one_part(changed.as_ref())?;
+        if !matches!(change, Change::Clear) {
+            has_one_part(before.as_ref())?;
+        }
         let mut fields = fields_of(before.as_ref());
         let mut others = String::new();
         match change {
@@ -236,9 +241,15 @@ impl Dashboard {
                 others = in_words(&fields);
                 fields.extend(with);
             }
-            Change::Whole(change) => {
-                fields = fields_of(Some(&change(before.clone().unwrap_or_default())));
+            Change::ApplyCandidate(seen) => {
+                let tried = fields.get(CANDIDATE);
+                if tried.is_none() || seen.is_some() && seen.as_ref() != tried {
+                    let why = "the candidate has changed or ended since; look at it again";
+                    return Err(ActionError::new(StatusCode::CONFLICT, why));
+                }
+                fields = fields_of(before.clone().map(Override::with_candidate_applied).as_ref());
             }
+            Change::Clear => fields.clear(),
         }
         effect.time(&mut fields);
         let is_empty = fields.keys().all(|name| IS_NOTHING.contains(&name.as_str()));

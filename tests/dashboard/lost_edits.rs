@@ -52,3 +52,26 @@ async fn an_exception_keeps_its_times_under_another_value() {
     assert!(status == 422 && why.starts_with("this override has several times"), "{told}");
     assert_eq!(overrides.here().get(place), written);
 }
+
+#[tokio::test]
+async fn a_candidate_that_another_operator_has_changed_or_ended_is_not_applied() {
+    let limiter = Limiter::in_memory();
+    let operator = Operator::of(&limiter).await;
+    let tried = |threshold: u32| json!({ "limit": "mine", "numbers": { "threshold": threshold } });
+    done(&operator, "candidate", tried(20)).await;
+    let seen = operator.told_of("mine").await["overrides"][0]["what"]["candidate"].clone();
+    let apply = json!({ "limit": "mine", "tried": seen });
+    done(&operator, "candidate", tried(1)).await;
+    let (status, told) = operator.act("apply-candidate", apply.clone()).await;
+    assert_eq!(status, 409, "{told}");
+    assert_eq!(limiter.overrides().get("mine").unwrap().threshold, None);
+    let mut ended = tried(1);
+    ended["numbers"] = Value::Null;
+    done(&operator, "numbers", json!({ "limit": "mine", "numbers": { "threshold": 5 } })).await;
+    done(&operator, "candidate", ended).await;
+    for body in [apply, json!({ "limit": "mine" })] {
+        let (status, told) = operator.act("apply-candidate", body).await;
+        assert_eq!(status, 409, "{told}");
+    }
+    assert_eq!(limiter.overrides().get("mine").unwrap().threshold, Some(5));
+}
