@@ -2,10 +2,15 @@
 
 use std::time::{Duration, SystemTime};
 
+use harness::until;
+use ratelimit_dashboard::Access;
 use ratelimit_runtime::{Limiter, Override, RateLimitError, rate_limit};
 use serde_json::{Value, json};
 
-use crate::operator::Operator;
+use crate::{
+    operator::Operator,
+    page::{Service, click, fill, is_clean, open, until_said},
+};
 
 #[rate_limit(name = "mine", period = "1h", threshold = 7, key = user, limiter = limiter)]
 #[expect(dead_code, reason = "to be in the program is enough")]
@@ -74,4 +79,40 @@ async fn a_candidate_that_another_operator_has_changed_or_ended_is_not_applied()
         assert_eq!(status, 409, "{told}");
     }
     assert_eq!(limiter.overrides().get("mine").unwrap().threshold, Some(5));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_that_was_left_open_does_not_undo_what_another_operator_has_set() {
+    let service = Service::of(Limiter::in_memory(), || Access::Act.named("alice")).await;
+    let bob = service.limiter.overrides().by("bob");
+    let browser = open(&service).await;
+    click(&browser, "[data-limit=hello] .row").await;
+    let threshold = "document.querySelector('.numbers [name=threshold]').value";
+    browser.until(&format!("{threshold} === '2'")).await;
+
+    // Nobody has written in it: it shows what holds now.
+    bob.here().set("hello", Override::new().threshold(50)).unwrap();
+    until_said(&browser, ".more .facts", "holds now50 per 1m").await;
+    browser.until(&format!("{threshold} === '50'")).await;
+    fill(&browser, ".numbers [name=period]", "2m").await;
+    click(&browser, ".numbers [type=submit]").await;
+    until_said(&browser, ".more .facts", "holds now50 per 2m").await;
+
+    // Somebody has: it is asked before it replaces what has changed since.
+    browser.until("document.querySelector('.numbers [name=period]').value === '2m'").await;
+    fill(&browser, ".numbers [name=threshold]", "60").await;
+    let minutes = Duration::from_secs(180);
+    bob.here().set("hello", Override::new().threshold(50).period(minutes)).unwrap();
+    until_said(&browser, ".more .facts", "holds now50 per 3m").await;
+    click(&browser, ".numbers [type=submit]").await;
+    until_said(&browser, ".card .answer.bad", "The numbers are now 50 per 3m").await;
+    assert_eq!(bob.here().get("hello").unwrap().period, Some(minutes));
+    click(&browser, ".numbers [type=submit]").await;
+    until("the numbers of the form", async || {
+        let what = bob.here().get("hello").filter(|what| what.threshold == Some(60))?;
+        assert_eq!(what.period, Some(Duration::from_secs(120)));
+        Some(())
+    })
+    .await;
+    is_clean(&browser, &service).await;
 }

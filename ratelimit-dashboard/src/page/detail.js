@@ -135,7 +135,11 @@ function actions(name) {
   let isNew = true;
   // The form begins anew with what is in effect, once the service has sent it.
   let staleUntil = 0;
-  const finish = async (done) => { if (await done) staleUntil = Date.now() + 3000; };
+  const finish = async (done) => {
+    if (!await done) return;
+    staleUntil = Date.now() + 3000;
+    numbersForm.expectChange(staleUntil);
+  };
   const buttons = ENFORCEMENTS.map(([word, label]) => element('button', {
     type: 'button', 'data-enforce': word, 'aria-pressed': 'false',
     onclick: () => run('enforcement', { enforcement: word === 'code' ? null : word }, label.toLowerCase()),
@@ -149,16 +153,15 @@ function actions(name) {
   const takeBack = element('button', {
     type: 'button', 'data-take-back': true, onclick: () => finish(run('override', {}, 'override removed')),
   }, 'Remove override');
+  const tell = (text, isBad) => {
+    answer.classList.toggle('bad', isBad);
+    say(answer, text);
+  };
   const apply = (given, isTried) => {
-    if (given === null) {
-      answer.classList.remove('bad');
-      say(answer, 'No number was changed.');
-      return;
-    }
     const words = overridden(given) || 'numbers as in the code';
     finish(isTried ? run('candidate', { numbers: given }, `try ${words}`) : run('numbers', { numbers: given }, words));
   };
-  const numbersForm = renumber(apply, takeBack);
+  const numbersForm = renumber(apply, tell, takeBack);
   // A field that the operator goes to or writes in since is kept.
   for (const event of ['focusin', 'input']) {
     numbersForm.place.addEventListener(event, ({ target }) => { if (target.matches('input')) staleUntil = 0; });
@@ -208,10 +211,13 @@ function actions(name) {
 }
 
 /** The form for period, threshold, burst and calls in flight, or for several tiers. `apply` receives the numbers that
- * differ from the code's, or null if none was changed, and `true` if they are only tried. */
-function renumber(apply, takeBack) {
+ * differ from the code's, and `true` if they are only tried; `tell` what there is to say, and `true` if it is bad. */
+function renumber(apply, tell, takeBack) {
   let said = null;
-  let filled = '';
+  // What the form had, and what held, when it was filled.
+  let [filled, basis] = ['', ''];
+  // The time until which the operator's own change may come.
+  let ownUntil = 0;
   const rows = element('div', { class: 'tiers' });
   const optional = (label, kind) => {
     const input = element('input', { id: id(kind), name: kind, inputmode: 'numeric', size: 6, autocomplete: 'off' });
@@ -280,9 +286,28 @@ function renumber(apply, takeBack) {
     }
     return given;
   };
+  const held = () => (said.unscaled ? texts(said.unscaled) : ofOverride());
+  const isUntouched = () => JSON.stringify(read()) === filled;
+  const fill = () => {
+    const now = held();
+    showAll(rows, now.tiers, (_, index) => index, () => tier('', ''));
+    now.tiers.forEach(([length, threshold], index) => {
+      const its = (kind) => rows.children[index].querySelector(`[name=${kind}]`);
+      [its('period').value, its('threshold').value] = [length, threshold];
+    });
+    burstField.hidden = said.algorithm !== 'token_bucket' || now.tiers.length > 1;
+    burst.value = now.burst;
+    concurrencyField.hidden = now.concurrency === '';
+    concurrency.value = now.concurrency;
+    [filled, basis] = [JSON.stringify(read()), JSON.stringify(now)];
+  };
   const send = (isTried) => {
-    const form = read();
-    apply(JSON.stringify(form) === filled ? null : differing(form), isTried);
+    if (isUntouched()) return tell('No number was changed.', false);
+    const now = JSON.stringify(held());
+    if (isTried || now === basis) return apply(differing(read()), isTried);
+    basis = now;
+    // All numbers of the form are sent, also those that another operator has set since.
+    return tell(`The numbers are now ${said.unscaled ? numbers(said.unscaled) : 'others'}, since this form was filled. Apply them again to replace those.`, true);
   };
   place.addEventListener('submit', (event) => {
     event.preventDefault();
@@ -290,20 +315,15 @@ function renumber(apply, takeBack) {
   });
   return {
     place,
-    describe(next) { said = next; },
-    /** Starts from what holds now. */
-    fill() {
-      const held = said.unscaled ? texts(said.unscaled) : ofOverride();
-      showAll(rows, held.tiers, (_, index) => index, () => tier('', ''));
-      held.tiers.forEach(([length, threshold], index) => {
-        const its = (kind) => rows.children[index].querySelector(`[name=${kind}]`);
-        [its('period').value, its('threshold').value] = [length, threshold];
-      });
-      burstField.hidden = said.algorithm !== 'token_bucket' || held.tiers.length > 1;
-      burst.value = held.burst;
-      concurrencyField.hidden = held.concurrency === '';
-      concurrency.value = held.concurrency;
-      filled = JSON.stringify(read());
+    describe(next) {
+      said = next;
+      const now = JSON.stringify(held());
+      if (now === basis) return;
+      if (isUntouched()) fill();
+      else if (Date.now() < ownUntil) [basis, ownUntil] = [now, 0];
     },
+    /** Starts from what holds now. */
+    fill,
+    expectChange(until) { ownUntil = until; },
   };
 }
