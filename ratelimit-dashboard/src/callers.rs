@@ -75,7 +75,15 @@ impl Dashboard {
     /// Returns the quota of a caller. Times are in milliseconds.
     async fn quota(&self, known: &KnownLimit, caller: Caller) -> Answer {
         let policy = known.values.ok_or_else(not_called)?;
-        let left = self.peek(&policy, &caller).cost(0).await.map_err(|why| failed(&why))?;
+        let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
+        let left = match self.peek(&policy, &caller).cost(0).await {
+            // An override shuts the caller out, whatever is left: until this time, if there is an end.
+            Err(RateLimitError::Denied(denied)) => {
+                let next = denied.retry_after().map(millis);
+                return Ok(reply(&json!({ "denied": true, "next": next })));
+            }
+            left => left.map_err(|why| failed(&why))?,
+        };
         let next = match self.peek(&policy, &caller).await {
             Ok(_) => Some(Duration::ZERO),
             Err(RateLimitError::Exceeded(refused)) => Some(refused.retry_after()),
@@ -86,7 +94,6 @@ impl Dashboard {
             self.limiter.usage(&policy, &caller).await.map_err(|why| {
                 ActionError::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
             })?;
-        let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
         Ok(reply(&json!({
             "remaining": left.remaining(),
             "threshold": left.threshold(),

@@ -220,3 +220,24 @@ async fn what_cannot_be_looked_up_is_told_in_words() {
         assert!(told["error"].as_str().unwrap().contains("could not be decided"), "{told}");
     }
 }
+
+#[tokio::test]
+async fn a_caller_who_is_shut_out_is_looked_up_and_reset() {
+    let server = RedisServer::start();
+    for limiter in [Limiter::in_memory(), server.limiter().await] {
+        let operator = Operator::of(&limiter).await;
+        let here = limiter.overrides();
+        let alice = caller!("acme", Some("alice"));
+        greet(&limiter, "acme", Some("alice")).await.unwrap();
+        here.here().set(("greet", &alice), Override::new().deny()).unwrap();
+        let caller = json!([{ "text": "acme" }, { "text": "alice" }]);
+        let question = json!({ "limit": "greet", "caller": caller });
+        let (status, told) = operator.act("caller", question.clone()).await;
+        assert_eq!((status, &told["denied"]), (200, &json!(true)), "{told}");
+        let (status, told) = operator.act("reset", question).await;
+        assert_eq!((status, &told["denied"]), (200, &json!(true)), "{told}");
+        here.here().remove(("greet", &alice));
+        let usage = limiter.usage("greet", &alice).await.unwrap();
+        assert_eq!(usage.tiers()[0].used(), 0);
+    }
+}
