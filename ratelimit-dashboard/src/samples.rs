@@ -48,10 +48,10 @@ pub(super) struct Sample {
 }
 
 /// Numbers of calls: admitted, refused by the store (also because no permit was free), refused by the
-/// deny cache, passed in a dry run, decided without the store, not decided. The fifth number counts calls
-/// that are in the others too.
+/// deny cache, passed in a dry run, decided without the store, not decided, not decided because the policy breaks a
+/// rule. The fifth number and the last one count calls that are in the others too.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize)]
-struct Counts([u64; 6]);
+struct Counts([u64; 7]);
 
 impl Counts {
     fn of(stats: &PolicyStats) -> Self {
@@ -70,6 +70,7 @@ impl Counts {
                 + stats.calls(Verdict::Admitted, DecidedBy::Nobody)
                 + stats.calls(Verdict::WouldHaveRefused, DecidedBy::Nobody),
             stats.total(Verdict::Unavailable) + stats.total(Verdict::InvalidPolicy),
+            stats.total(Verdict::InvalidPolicy),
         ])
     }
 

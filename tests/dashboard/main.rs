@@ -11,6 +11,7 @@ mod keyboard;
 mod levers;
 mod limits;
 mod lost_edits;
+mod odd_limits;
 mod operator;
 mod page;
 mod plans;

@@ -13,9 +13,10 @@ import { scopeForm } from './scope.js';
 
 const at = (name) => document.getElementById(name);
 
-/** The moments of the samples, in seconds, and the same for all limits together. */
+/** The moments of the samples, in seconds, and the same for all limits together. No plot has those of broken policies. */
 const times = [];
-const totals = COUNTS.map(() => []);
+const LISTS = [...COUNTS, { name: 'invalid' }];
+const totals = LISTS.map(() => []);
 /** By name: what is said of a limit, its counts a second and of the last hour, and its row. */
 const limits = new Map();
 const NOTHING = { waiting: 0, held: 0, refused: [0, 0, 0], refused_by: [], at_limit: 0 };
@@ -25,7 +26,7 @@ let view = null;
 let heard = 0;
 let process = null;
 
-const none = () => ({ counts: COUNTS.map(() => times.map(() => 0)) });
+const none = () => ({ counts: LISTS.map(() => times.map(() => 0)) });
 
 /** Takes in a sample, after which each list has one number more, but no more than are shown. */
 function take(sample) {
@@ -239,7 +240,8 @@ function chip(place, text, kind) {
 function storeChip() {
   if (view === null) return;
   const failing = view.servers.filter((server) => server.failure);
-  const [undecided, all] = [[4, 5], [0, 1, 2, 3, 5]].map((counts) => counts.reduce((sum, count) => sum + recent(totals[count]), 0));
+  const [lost, invalid, all] = [[4, 5], [6], [0, 1, 2, 3, 5]].map((counts) => counts.reduce((sum, count) => sum + recent(totals[count]), 0));
+  const undecided = lost - invalid;
   const share = `Redis did not decide ${Math.ceil((undecided / Math.max(all, undecided)) * 100)} % of the calls of the last 5 seconds.`;
   const words = failing.map((it) => `${it.name}: ${it.failure}, since ${time(it.since)}, ${it.failures} commands failed. ${it.advice[0].toUpperCase()}${it.advice.slice(1)}.`);
   if (view.store === 'memory') chip(at('store'), 'in memory', '');

@@ -154,7 +154,7 @@ export function ratePlot(place, legend, height) {
       [shown, marks, isOff] = [[times, ...counts], next, off];
       // What never happened is no line on the floor.
       const happened = (list) => (list.some((value) => value > 0) ? list : list.map(() => null));
-      drawn.show([times, counts[0], ...counts.slice(1).map(happened)]);
+      drawn.show([times, counts[0], ...counts.slice(1, COUNTS.length).map(happened)]);
       tell();
     },
   };
