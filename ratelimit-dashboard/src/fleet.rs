@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{extract::State, http::StatusCode};
-use ratelimit_runtime::fleet::{FleetProcess, FleetStatus};
+use ratelimit_runtime::fleet::{FleetLimit, FleetProcess, FleetStatus};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -18,11 +18,12 @@ pub(super) async fn status(State(dashboard): State<Arc<Dashboard>>) -> Answer {
 
 /// Returns the counts of a process, as the page shows them. Times are in milliseconds since 1970.
 fn view(process: &FleetProcess) -> Value {
-    // Admitted, refused and undecided calls since the start, and those that were refused within the last minute, ten
-    // minutes and hour.
+    // Admitted, refused, undecided and all calls since the start, and those that were refused within the last minute,
+    // ten minutes and hour.
     let limits = process.limits.iter().map(|limit| {
         let [minute, minutes, hour] = limit.refused_within;
-        let counts = [limit.admitted, limit.refused, limit.undecided, minute, minutes, hour];
+        let FleetLimit { admitted, refused, undecided, calls, .. } = *limit;
+        let counts = [admitted, refused, undecided, calls, minute, minutes, hour];
         (&*limit.name, json!(counts))
     });
     json!({

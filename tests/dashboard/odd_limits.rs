@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use harness::RedisServer;
+use harness::{RedisServer, ran_in_own_process};
 use ratelimit_dashboard::Access;
-use ratelimit_runtime::Policy;
+use ratelimit_runtime::{Limiter, OnStoreError, Policy};
 
-use crate::page::{Service, is_clean, open, until_said};
+use crate::{
+    operator::MINUTE,
+    page::{Service, find, is_clean, open, until_said},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_is_not_blamed_for_a_policy_that_breaks_a_rule() {
@@ -26,5 +29,33 @@ async fn redis_is_not_blamed_for_a_policy_that_breaks_a_rule() {
     until_said(&browser, "#store", "127.0.0.1").await;
     assert_eq!(browser.value("document.querySelector('#store').className").await, "chip good");
     assert_eq!(browser.value("document.querySelector('#store-notice').hidden").await, true);
+    is_clean(&browser, &service).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_share_that_redis_did_not_decide_is_one_of_all_calls() {
+    // Its calls are those of the whole process.
+    if ran_in_own_process("odd_limits::the_share_that_redis_did_not_decide_is_one_of_all_calls") {
+        return;
+    }
+    const HALF: Policy = Policy::sliding_window("half", MINUTE, 1_000_000);
+    let server = RedisServer::start();
+    let service = Service::of(server.limiter().await, || Access::View).await;
+    let limiter = service.limiter.clone();
+    let lost = Limiter::builder().on_store_error(OnStoreError::Deny);
+    let lost = lost.connect_lazy("redis://127.0.0.1:1/").unwrap();
+    tokio::spawn(async move {
+        loop {
+            limiter.check(&HALF, "alice").await.unwrap();
+            lost.check(&HALF, "alice").await.unwrap_err();
+        }
+    });
+    let browser = open(&service).await;
+    find(&browser, "#counts option[value=fleet]").await.click().await.unwrap();
+    until_said(&browser, "#fleet-rows", "Redis did not decide").await;
+    let said = browser.value("document.querySelector('#fleet-rows').textContent").await;
+    let (_, share) = said.as_str().unwrap().split_once("did not decide ").unwrap();
+    let share: u32 = share.trim_end_matches(" %").parse().unwrap();
+    assert!((40..=60).contains(&share), "{said}");
     is_clean(&browser, &service).await;
 }

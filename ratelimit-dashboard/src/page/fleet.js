@@ -16,33 +16,32 @@ let asked = 0;
 
 export const isFleet = () => choice.value === 'fleet';
 
-/** The counts of a limit a second, and since when they are counted, of one process. */
+/** The admitted, refused, undecided and all calls of a limit a second, of one process. */
 function rates(of, name) {
   const [first, last] = [of[0], of.at(-1)];
   const seconds = (last.reported - first.reported) / 1000;
   const now = last.limits[name] ?? [];
-  return [0, 1, 2].map((count) => (seconds > 0 ? ((now[count] ?? 0) - (first.limits[name]?.[count] ?? 0)) / seconds : 0));
+  return [0, 1, 2, 3].map((count) => (seconds > 0 ? ((now[count] ?? 0) - (first.limits[name]?.[count] ?? 0)) / seconds : 0));
 }
 
-const sum = (lists) => lists.reduce((all, list) => all.map((value, index) => value + list[index]), [0, 0, 0]);
+const sum = (lists) => lists.reduce((all, list) => list.map((value, index) => value + (all[index] ?? 0)), [0, 0, 0]);
 
 /** The sums of a limit over the fleet; null while this process is shown. */
 export function fleetOf(name) {
   if (!isFleet()) return null;
   const all = [...reports.values()];
   const [admittedRate, refusedRate] = sum(all.map((of) => rates(of, name)));
-  return { admittedRate, refusedRate, refused: sum(all.map((of) => of.at(-1).limits[name]?.slice(3) ?? [0, 0, 0])), at_limit: 0 };
+  return { admittedRate, refusedRate, refused: sum(all.map((of) => of.at(-1).limits[name]?.slice(4) ?? [0, 0, 0])), at_limit: 0 };
 }
 
 function row(of) {
   const last = of.at(-1);
-  const [admitted, refused, undecided] = sum(Object.keys(last.limits).map((name) => rates(of, name)));
-  const all = Math.max(admitted + refused, undecided);
+  const [admitted, refused, undecided, calls] = sum(Object.keys(last.limits).map((name) => rates(of, name)));
   return element('li', {},
     element('span', { class: 'name' }, last.name),
     element('span', { class: 'what' }, `${last.version ? `version ${last.version}, ` : ''}since ${time(last.started)}: `
       + `${rate(admitted)} admitted/s, ${rate(refused)} refused/s`
-      + (undecided > 0 ? `, Redis did not decide ${Math.ceil((undecided / all) * 100)} %` : '')));
+      + (undecided > 0 ? `, Redis did not decide ${Math.ceil((undecided / Math.max(calls, undecided)) * 100)} %` : '')));
 }
 
 function take(processes, known) {

@@ -66,6 +66,9 @@ pub struct FleetLimit {
     pub refused: u64,
     /// The calls since the start of the process that Redis was to decide and did not.
     pub undecided: u64,
+    /// All calls since the start of the process, whatever their answers.
+    #[serde(default)]
+    pub calls: u64,
     /// The refused calls within each of [`TimeWindow::ALL`].
     pub refused_within: [u64; 3],
     /// The callers that were refused most, those of the last hour first.
@@ -152,6 +155,7 @@ impl FleetLimit {
             admitted: total(&[Verdict::Admitted]),
             refused: total(&[Verdict::Refused, Verdict::Busy, Verdict::Denied, Verdict::TooLarge]),
             undecided: undecided.iter().sum(),
+            calls: total(Verdict::ALL),
             refused_within: array::from_fn(|at| counts.refused_within(TimeWindow::ALL[at])),
             callers,
         }
@@ -163,6 +167,7 @@ impl FleetLimit {
         self.admitted = self.admitted.saturating_add(other.admitted);
         self.refused = self.refused.saturating_add(other.refused);
         self.undecided = self.undecided.saturating_add(other.undecided);
+        self.calls = self.calls.saturating_add(other.calls);
         add(&mut self.refused_within, other.refused_within);
         for caller in &other.callers {
             match self.callers.iter_mut().find(|known| known.text == caller.text) {
