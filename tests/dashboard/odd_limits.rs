@@ -8,8 +8,27 @@ use ratelimit_runtime::{Limiter, OnStoreError, Policy};
 
 use crate::{
     operator::MINUTE,
-    page::{Service, find, is_clean, open, until_said},
+    page::{Service, click, find, is_clean, open, until_said},
 };
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_may_have_the_name_of_what_every_object_has() {
+    // All pages of the process list the limit.
+    if ran_in_own_process("odd_limits::a_limit_may_have_the_name_of_what_every_object_has") {
+        return;
+    }
+    let service = Service::start(|| Access::Act).await;
+    // Known, and not yet called.
+    for name in ["constructor", "__proto__", "toString"] {
+        let limit = Policy::sliding_window(name, MINUTE, 5);
+        service.limiter.peek(&limit, "alice").await.unwrap();
+    }
+    let browser = open(&service).await;
+    until_said(&browser, "[data-limit=paced] .sum .number", "0").await;
+    click(&browser, "[data-limit=constructor] .row").await;
+    until_said(&browser, ".more .facts", "refused0 in the last minute").await;
+    is_clean(&browser, &service).await;
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_is_not_blamed_for_a_policy_that_breaks_a_rule() {

@@ -4,6 +4,9 @@ const token = document.querySelector('meta[name=token]').content;
 /** The process that the page shows. */
 let process = '';
 
+/** Reads an answer. Limits may have the names of what every other object has. */
+const read = (text) => JSON.parse(text, (_, it) => (it?.constructor === Object ? Object.assign(Object.create(null), it) : it));
+
 /** Has something done; throws an error that says in words why it was not. */
 export const act = (what, body) => ask(what, {
   method: 'POST',
@@ -19,7 +22,7 @@ export async function ask(what, options) {
   } catch {
     throw new Error('the service does not answer');
   }
-  const answer = await response.json().catch(() => ({}));
+  const answer = await response.text().then(read).catch(() => ({}));
   if (!response.ok) throw new Error(answer.error ?? `the service answers ${response.status}`);
   return answer;
 }
@@ -30,7 +33,7 @@ export async function ask(what, options) {
  */
 export function listen({ limits, counts, history, samples, lost }) {
   const events = new EventSource('events');
-  const on = (name, tell) => events.addEventListener(name, (event) => tell(JSON.parse(event.data)));
+  const on = (name, tell) => events.addEventListener(name, (event) => tell(read(event.data)));
   on('limits', (view) => {
     process = view.process_id;
     limits(view);
