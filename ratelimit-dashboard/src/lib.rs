@@ -97,10 +97,7 @@ mod viewers;
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{self, Arc, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -114,7 +111,7 @@ use axum::{
 };
 use ratelimit_runtime::{Limiter, fleet::FleetStatus};
 use serde_json::{Value, json};
-use tokio::{sync::Mutex, time::Instant};
+use tokio::{sync::Mutex, task::JoinHandle, time::Instant};
 
 pub use self::access::{Access, NamedAccess};
 use self::{history::Resets, hosts::Hosts, samples::Samples, token::Secret, viewers::Viewers};
@@ -179,7 +176,7 @@ impl DashboardBuilder {
     /// Returns the page, and starts counting calls.
     ///
     /// A task takes a sample each second. It ends when the last clone of the router is dropped. Outside
-    /// a tokio runtime it starts with the first request.
+    /// a tokio runtime it starts with the first request, and again if its runtime has ended.
     pub fn router(self) -> Router {
         let Self { limiter, authorize, hosts, secret } = self;
         let dashboard = Arc::new(Dashboard {
@@ -193,7 +190,7 @@ impl DashboardBuilder {
             resets: Resets::default(),
             fleet: Mutex::default(),
             started: SystemTime::now(),
-            is_sampling: AtomicBool::new(false),
+            sampling: sync::Mutex::default(),
         });
         if tokio::runtime::Handle::try_current().is_ok() {
             dashboard.start_sampling();
@@ -245,16 +242,18 @@ struct Dashboard {
     fleet: Mutex<Option<(Arc<FleetStatus>, Instant)>>,
     /// The time from which calls are counted.
     started: SystemTime,
-    is_sampling: AtomicBool,
+    /// The task that takes the samples.
+    sampling: sync::Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Dashboard {
     fn start_sampling(self: &Arc<Self>) {
-        if self.is_sampling.swap(true, Ordering::Relaxed) {
+        let mut sampling = self.sampling.lock().unwrap_or_else(PoisonError::into_inner);
+        if sampling.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
         }
         let dashboard = Arc::downgrade(self);
-        tokio::spawn(async move {
+        *sampling = Some(tokio::spawn(async move {
             let mut clock = tokio::time::interval(SAMPLE_INTERVAL);
             clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
@@ -262,7 +261,7 @@ impl Dashboard {
                 let Some(dashboard) = dashboard.upgrade() else { return };
                 dashboard.samples.record();
             }
-        });
+        }));
     }
 }
 

@@ -5,7 +5,7 @@ use ratelimit_runtime::{Enforcement, Limiter, Override, Policy};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::operator::{Events, MINUTE, Operator};
+use crate::operator::{Events, MINUTE, Operator, authorize, serve};
 
 #[tokio::test]
 async fn samples_count_each_call_once_and_go_on_where_a_page_left_off() {
@@ -170,4 +170,21 @@ async fn samples_tell_what_redis_did_not_decide() {
     assert_eq!((admitted, refused, repeated, dry_run), (2, 10, 2, 0));
     assert_eq!((degraded, undecided), (10, 10));
     assert!(failure.is_string(), "{failure}");
+}
+
+#[test]
+fn a_page_goes_on_when_the_runtime_that_made_it_has_ended() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let made = runtime().block_on(async {
+        let router = ratelimit_dashboard::router(Limiter::in_memory(), authorize);
+        // Its task has begun.
+        tokio::task::yield_now().await;
+        router
+    });
+    runtime().block_on(async {
+        let operator = Operator::at(serve(made).await).await;
+        let mut events = operator.events().await;
+        events.next("history").await;
+        events.next("samples").await;
+    });
 }
