@@ -236,6 +236,14 @@ async fn an_operator_finds_the_three_levers_on_the_page() {
     until_said(&browser, "[data-limit=hello] .row .chip", "enforced").await;
     assert!(overrides.by_source("hello")[0].1.from.unwrap() > SystemTime::now());
     click(&browser, "[data-take-back]").await;
+    until_said(&browser, "#change-rows li", "→ none").await;
+    // An off ends an hour after its begin.
+    click(&browser, "[data-enforce=off]").await;
+    until_said(&browser, ".more .facts", "off, from ").await;
+    let (_, off) = overrides.by_source("hello").remove(0);
+    let hour = Duration::from_secs(3_600);
+    assert_eq!(off.until, Some(off.from.unwrap() + hour));
+    click(&browser, "[data-take-back]").await;
 
     // All limits, and one of them by itself.
     click(&browser, "#kill").await;

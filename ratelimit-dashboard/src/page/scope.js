@@ -18,7 +18,8 @@ function timeChoice(label, names, choices) {
   return {
     choice,
     place: element('div', { class: 'ends' }, element('label', { for: choice.id }, label), choice, time),
-    chosen(value = choice.value) {
+    chosen() {
+      const { value } = choice;
       if (value === '' || value === 'never') return value;
       if (value !== 'at') return new Date(Date.now() + value * 1000).toISOString();
       const at = new Date(time.value);
@@ -73,7 +74,10 @@ export function scopeForm(name = '*') {
     instead: () => (wanted === 'fleet' && view?.fleet_failure ? effect(view, false) : ''),
     /** The begin and the end. Throws an error in words if no time was chosen. */
     times(isOff = false) {
-      const times = { from: begin.chosen(), until: end.chosen(isOff && end.choice.value === '' ? '3600' : undefined) };
+      const times = { from: begin.chosen(), until: end.chosen() };
+      // An off that begins later ends an hour after that.
+      const start = Math.max(Date.now(), Date.parse(times.from) || 0);
+      if (isOff && times.until === '') times.until = new Date(start + 3600000).toISOString();
       return Object.fromEntries(Object.entries(times).filter(([, time]) => time !== ''));
     },
   };
