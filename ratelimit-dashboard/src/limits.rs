@@ -6,7 +6,7 @@ use std::{
 };
 
 use ratelimit_runtime::{
-    Enforcement, Override, Overrides, Policy, ServerStatus, Tier, UnavailableReason,
+    Enforcement, MAX_TIERS, Override, Overrides, Policy, ServerStatus, Tier, UnavailableReason,
     fleet::process_name,
     limits::{RegisteredPolicy, conflicts, policies, policies_by_hand},
     overrides::{CandidateStats, OverrideSource},
@@ -128,7 +128,7 @@ impl Dashboard {
             let names = [Some(name), first.map(|first| first.declared().name())];
             let of = |name| candidates.iter().find(|candidate| candidate.limit == name);
             let candidate = names.into_iter().flatten().find_map(of);
-            let now = first.and_then(|first| self.effective(first).now);
+            let now = first.map(|first| self.effective(first).now.unwrap_or(*first.declared()));
             let view = json!({
                 // The calls of this process that wait in line.
                 "waiting": counts.waiting(),
@@ -274,9 +274,11 @@ fn policy_view(policy: &Policy) -> Value {
 /// Returns the refused calls by reason, of those that have occurred.
 fn refused_by(counts: &PolicyStats, policy: Option<&Policy>) -> Vec<(String, u64)> {
     let tiers = policy.map_or(&[][..], Policy::tiers);
-    let windows = (0..tiers.len().max(1)).map(|index| {
-        let window = tiers.get(index).map(|tier| format!("{:?} window", tier.period()));
-        (window.unwrap_or_else(|| "quota".to_owned()), counts.refused_by_tier(index))
+    // An override may have had more of them than there are now.
+    let windows = (0..MAX_TIERS).map(|index| {
+        let known = tiers.get(index).filter(|tier| !tier.period().is_zero());
+        let window = known.map(|tier| format!("{:?} window", tier.period()));
+        (window.unwrap_or_else(|| "another window".to_owned()), counts.refused_by_tier(index))
     });
     let others = [
         ("in flight", Verdict::Busy),

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use harness::{RedisServer, ran_in_own_process};
 use ratelimit_dashboard::Access;
-use ratelimit_runtime::{Limiter, OnStoreError, Policy};
+use ratelimit_runtime::{Limiter, OnStoreError, Override, Policy, RateLimitError, rate_limit};
+use serde_json::json;
 
 use crate::{
-    operator::MINUTE,
+    operator::{MINUTE, Operator},
     page::{Service, click, find, is_clean, open, until_said},
 };
 
@@ -77,4 +78,42 @@ async fn the_share_that_redis_did_not_decide_is_one_of_all_calls() {
     let share: u32 = share.trim_end_matches(" %").parse().unwrap();
     assert!((40..=60).contains(&share), "{said}");
     is_clean(&browser, &service).await;
+}
+
+#[rate_limit(
+    name = "of each call",
+    tier(period = "1ms", threshold = few),
+    tier(period = "1h", threshold = many),
+    key = 1,
+    limiter = limiter
+)]
+async fn of_each_call(limiter: &Limiter, few: u32, many: u32) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_window_that_has_refused_is_told() {
+    let limiter = Limiter::in_memory();
+    let operator = Operator::of(&limiter).await;
+    let refused_by = async |name| operator.counts_of(name).await["refused_by"].clone();
+    let pause = || tokio::time::sleep(Duration::from_millis(5));
+    of_each_call(&limiter, 1, 2).await.unwrap();
+    pause().await;
+    of_each_call(&limiter, 1, 2).await.unwrap();
+    pause().await;
+    of_each_call(&limiter, 1, 2).await.unwrap_err();
+    assert_eq!(refused_by("of each call").await, json!([["3600s window", 1]]));
+
+    // An override has had more windows than there are now.
+    const ONE: Policy = Policy::sliding_window("of one", MINUTE, 9);
+    let several = Override::new().tier(Duration::from_millis(1), 1).tier(60 * MINUTE, 2);
+    limiter.overrides().here().set("of one", several).unwrap();
+    limiter.check(&ONE, "alice").await.unwrap();
+    pause().await;
+    limiter.check(&ONE, "alice").await.unwrap();
+    pause().await;
+    limiter.check(&ONE, "alice").await.unwrap_err();
+    assert_eq!(refused_by("of one").await, json!([["3600s window", 1]]));
+    limiter.overrides().here().remove("of one");
+    assert_eq!(refused_by("of one").await, json!([["another window", 1]]));
 }
