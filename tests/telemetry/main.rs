@@ -3,6 +3,7 @@
 mod candidates;
 mod events;
 mod fleet;
+mod gauges;
 mod metrics;
 mod ops;
 mod refused;

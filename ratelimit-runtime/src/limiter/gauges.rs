@@ -38,7 +38,11 @@ impl Limiter {
     pub fn record_limits(&self) {
         telemetry::describe_metrics();
         let counted = stats::snapshot();
-        for limit in policies().iter().chain(&policies_by_hand()) {
+        let (mut limits, mut by_hand) = (policies(), policies_by_hand());
+        // Whoever checks the limit of a function by hand, such as a page of usage, does not know of its dry run.
+        by_hand.retain(|it| limits.iter().all(|limit| limit.name() != it.name()));
+        limits.append(&mut by_hand);
+        for limit in &limits {
             let effective = self.record_limit(limit);
             if let Some(counts) = counted.iter().find(|counts| counts.name() == limit.name()) {
                 record_counts(counts, &effective);
