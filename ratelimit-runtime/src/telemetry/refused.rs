@@ -125,7 +125,16 @@ impl RefusalSketch {
 
     /// Returns the number of refused calls in a window of time.
     pub(super) fn calls_within(&self, window: TimeWindow) -> u64 {
-        let minutes = self.minutes.lock();
+        let mut minutes = self.minutes.lock();
+        let late = self.unsampled.swap(0, Ordering::Relaxed);
+        if late > 0 {
+            let now = minute_of(time::uptime().into());
+            let minutes = minutes.get_or_insert_with(|| Minutes::new(now));
+            if minutes.current.minute.number < now {
+                minutes.end_minute(now);
+            }
+            minutes.current.minute.calls += late;
+        }
         minutes.as_ref().map_or(0, |minutes| minutes.since(window.first()).map(|it| it.calls).sum())
     }
 }
@@ -256,4 +265,22 @@ fn tag(caller: CallerBytes<'_>) -> u32 {
     }
     let tag = (hasher.finish() >> 32) as u32;
     tag | 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_that_found_the_lock_taken_is_counted_before_the_next_one() {
+        let sketch = RefusalSketch::default();
+        let caller = Caller::from("alice");
+        let reading = sketch.minutes.lock();
+        sketch.count(time::uptime().into(), caller.parts().into());
+        drop(reading);
+        let counts = || TimeWindow::ALL.iter().map(|window| sketch.calls_within(*window));
+        assert!(counts().all(|calls| calls == 1));
+        sketch.count(time::uptime().into(), caller.parts().into());
+        assert!(counts().all(|calls| calls == 2));
+    }
 }
