@@ -186,3 +186,24 @@ async fn a_plan_in_the_wrong_place_says_where_it_belongs() {
     let misspelt = failure_of(misspelt).await;
     assert!(misspelt.contains("`report`"), "{misspelt}");
 }
+
+/// As in production, a refusal names the tier that has its wait.
+#[tokio::test]
+async fn a_refusal_is_that_of_a_tier_with_such_a_wait() {
+    const SEVERAL: Policy =
+        Policy::sliding_window("several", Duration::from_secs(60), 2).tier(HOUR, 9);
+    testing::isolated(async {
+        testing::exhaust(&SEVERAL);
+        let refused = limiter().check(&SEVERAL, "alice").await.unwrap_err();
+        let text = "rate limit `several` exceeded: at most 9 per 3600s, retry after 3600s";
+        assert_eq!(refused.to_string(), text);
+        for (wait, threshold) in [(7, 2), (60, 2), (61, 9), (7_200, 9)] {
+            testing::refuse(&SEVERAL, wait * SECOND);
+            let answer = limiter().check(&SEVERAL, "alice").await;
+            let Err(RateLimitError::Exceeded(refused)) = answer else { panic!() };
+            assert_eq!((refused.threshold(), refused.quota()), (threshold, threshold), "{wait}");
+            assert_eq!(refused.retry_after(), wait * SECOND);
+        }
+    })
+    .await;
+}

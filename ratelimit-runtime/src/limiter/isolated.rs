@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::{Limiter, call::Call};
-use crate::{caller::Caller, error::UnavailableReason, request::Outcome, sync::Mutex};
+use crate::{
+    caller::Caller, error::UnavailableReason, request::Outcome, sync::Mutex, time::Micros,
+};
 
 tokio::task_local! {
     static ISOLATED: Isolated;
@@ -89,7 +91,12 @@ pub(super) fn planned_outcome(call: Call<'_>) -> Option<Result<Outcome, Unavaila
         PlannedRefusal::Exceeded(_) if policy.tiers().is_empty() => Ok(Outcome::busy()),
         PlannedRefusal::Exceeded(wait) => {
             let wait = wait.map_or(policy.longest_period(), Into::into);
-            Ok(Outcome::refused(wait, wait))
+            // Messages and header fields are about the shortest tier that has such a wait, else the longest.
+            let tiers = (0..).zip(policy.tiers()).map(|(index, tier)| (index, tier.micros()));
+            let fit =
+                |(_, period): &(u8, Micros)| (*period < wait, period.get().abs_diff(wait.get()));
+            let tier = tiers.min_by_key(fit).map_or(0, |(index, _)| index);
+            Ok(Outcome { tier, ..Outcome::refused(wait, wait) })
         }
         PlannedRefusal::Busy => Ok(Outcome::busy()),
         PlannedRefusal::Unavailable => Err(UnavailableReason::Disconnected),
