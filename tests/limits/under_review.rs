@@ -53,6 +53,16 @@ fn policies_that_no_function_has_are_given() {
 }
 
 #[test]
+fn the_file_parses_back_to_limits_of_any_name() {
+    let names = ["#support", " indented", "a: b", "two\nlines", "\"quoted\"", "last "];
+    let limits = names.map(|name| Policy::token_bucket(name, Duration::from_secs(1), 10));
+    let limits = LimitList::of_program().with(&limits);
+    let Ok(parsed) = limits.to_string().parse::<LimitList>();
+    assert_eq!(parsed, limits);
+    assert_eq!(parsed.changes_since(&LimitList::of_program()).len(), names.len());
+}
+
+#[test]
 fn the_file_parses_back_to_the_limits_of_the_program() {
     let limits = LimitList::of_program();
     let Ok(parsed) = limits.to_string().parse::<LimitList>();

@@ -230,7 +230,7 @@ impl LimitText {
         for (name, value) in others {
             add(name, Some(spaced_alike(value)));
         }
-        Self { name: limit.name().to_owned(), properties }
+        Self { name: on_its_line(limit.name()), properties }
     }
 
     fn values<'a>(&'a self, property: &'a str) -> impl Iterator<Item = &'a str> {
@@ -270,6 +270,12 @@ impl LimitChange {
     pub fn name(&self) -> &str {
         &self.name
     }
+}
+
+/// Returns a name as the file has it: in quotes if its line would be read otherwise.
+fn on_its_line(name: &str) -> String {
+    let is_read_so = name.trim() == name && !name.starts_with(['#', '"']) && !name.contains('\n');
+    if is_read_so { name.to_owned() } else { format!("{name:?}") }
 }
 
 /// Returns an expression with spaces only between words, and without the commas that end lists. Both depend
