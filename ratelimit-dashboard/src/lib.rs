@@ -41,7 +41,8 @@
 //!
 //! An override has one begin and one end. An action that would give another operator's part of it new ones asks first.
 //! Overrides that begin later are listed before. An override of several windows is written elsewhere, and can be
-//! removed.
+//! removed. A form of numbers follows what holds until somebody writes in it, and says what has changed since before it
+//! replaces that.
 //!
 //! The page lists the last changes and resets with their operators. The latest change of each override can be undone. It
 //! also lists overrides that change no limit: rejected and misspelt ones, and those that Redis has lost.

@@ -43,7 +43,7 @@ impl Overrides {
     /// ```
     ///
     /// The file is a regular one of at most 1 MiB. It is followed until the last clone of the limiter
-    /// and of this handle is dropped.
+    /// and of this handle is dropped, or the tokio runtime ends in which this was called.
     ///
     /// # Errors
     ///

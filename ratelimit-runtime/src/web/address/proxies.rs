@@ -73,7 +73,7 @@ impl TrustedProxies {
     /// another one and rename it.
     ///
     /// The file is a regular one of at most 1 MiB. It is followed until the last clone of this value, and
-    /// of what was made of it, is dropped.
+    /// of what was made of it, is dropped, or the tokio runtime ends in which this was called.
     ///
     /// ```no_run
     /// use ratelimit_runtime::web::{ClientAddress, TrustedProxies};
