@@ -54,11 +54,11 @@ async fn redis_is_not_blamed_for_a_policy_that_breaks_a_rule() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_share_that_redis_did_not_decide_is_one_of_all_calls() {
+    const HALF: Policy = Policy::sliding_window("half", MINUTE, 1_000_000);
     // Its calls are those of the whole process.
     if ran_in_own_process("odd_limits::the_share_that_redis_did_not_decide_is_one_of_all_calls") {
         return;
     }
-    const HALF: Policy = Policy::sliding_window("half", MINUTE, 1_000_000);
     let server = RedisServer::start();
     let service = Service::of(server.limiter().await, || Access::View).await;
     let limiter = service.limiter.clone();
@@ -93,6 +93,7 @@ async fn of_each_call(limiter: &Limiter, few: u32, many: u32) -> Result<(), Rate
 
 #[tokio::test]
 async fn each_window_that_has_refused_is_told() {
+    const ONE: Policy = Policy::sliding_window("of one", MINUTE, 9);
     let limiter = Limiter::in_memory();
     let operator = Operator::of(&limiter).await;
     let refused_by = async |name| operator.counts_of(name).await["refused_by"].clone();
@@ -105,7 +106,6 @@ async fn each_window_that_has_refused_is_told() {
     assert_eq!(refused_by("of each call").await, json!([["3600s window", 1]]));
 
     // An override has had more windows than there are now.
-    const ONE: Policy = Policy::sliding_window("of one", MINUTE, 9);
     let several = Override::new().tier(Duration::from_millis(1), 1).tier(60 * MINUTE, 2);
     limiter.overrides().here().set("of one", several).unwrap();
     limiter.check(&ONE, "alice").await.unwrap();
