@@ -74,6 +74,8 @@ pub(crate) struct Disturbed {
     losses: Vec<RangeInclusive<u64>>,
     set_back: Vec<RangeInclusive<u64>>,
     counts: [u32; FAULTS.len()],
+    /// All faults of late, in their order.
+    latest: Vec<(&'static str, RangeInclusive<u64>)>,
 }
 
 impl Server {
@@ -105,6 +107,7 @@ impl Server {
         let since = wall_clock() - micros(Duration::from_secs(10));
         self.disturbed.losses.retain(|time| *time.end() >= since);
         self.disturbed.set_back.retain(|time| *time.end() >= since);
+        self.disturbed.latest.retain(|(_, time)| *time.end() >= since);
     }
 
     /// Causes the next fault, and then pauses.
@@ -114,9 +117,11 @@ impl Server {
             self.random.shuffle(&mut self.coming);
         }
         let Some(fault) = self.coming.pop() else { return };
+        let from = wall_clock();
         self.bring_about(fault).await;
-        let at = FAULTS.iter().position(|(it, _)| *it == fault);
-        self.disturbed.counts[at.expect("one of them")] += 1;
+        let at = FAULTS.iter().position(|(it, _)| *it == fault).expect("one of them");
+        self.disturbed.counts[at] += 1;
+        self.disturbed.latest.push((FAULTS[at].1, from..=wall_clock()));
         self.pause(BETWEEN).await;
     }
 
@@ -195,6 +200,15 @@ impl Disturbed {
     /// Returns `true` if every fault has occurred.
     pub(crate) fn is_complete(&self) -> bool {
         self.counts.iter().all(|count| *count > 0)
+    }
+
+    /// Returns the faults of late, with the microseconds of each.
+    pub(crate) fn latest(&self) -> String {
+        let lines = self
+            .latest
+            .iter()
+            .map(|(name, time)| format!("{} to {}: {name}", time.start(), time.end()));
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// Returns the promise of a limit under these faults.

@@ -225,7 +225,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         }
         figures.sample(&server, start.elapsed());
         if !faults.is_empty() {
-            eprintln!("{}", faults.join("\n"));
+            eprintln!("{}\n{}", faults.join("\n"), server.disturbed().latest());
             return Ok(ExitCode::FAILURE);
         }
         server.forget();
