@@ -11,9 +11,11 @@ use harness::{
     uncached, until, until_decided, wait_for,
 };
 use ratelimit_runtime::{OnStoreError, Policy, RateLimitError, UnavailableReason};
+use tokio::runtime::Builder;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const POLICY: Policy = Policy::sliding_window("p", MINUTE, 3);
+const LONG: Policy = Policy::sliding_window("long", Duration::from_secs(600), 3);
 const LOG: Policy = Policy::sliding_window("log", MINUTE, 100_000);
 
 /// The time in which callers recover from an outage.
@@ -106,6 +108,24 @@ async fn calls_that_a_stalled_server_gets_to_after_their_refusal_are_given_back(
         })
         .await;
     }
+}
+
+#[test]
+fn a_refused_call_is_given_back_although_its_runtime_has_ended() {
+    let server = RedisServer::start();
+    let home = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let other = Builder::new_current_thread().enable_all().build().unwrap();
+    let limiter = home.block_on(limiter_on(&server.url(), OnStoreError::Deny));
+    home.block_on(async { limiter.check(&LONG, "alice").await }).unwrap();
+    server.signal("STOP");
+    let reason = unavailable(other.block_on(async { limiter.check(&LONG, "alice").await }));
+    assert_eq!(reason, UnavailableReason::DeadlineExceeded);
+    drop(other);
+    server.signal("CONT");
+    home.block_on(until("the call to be given back", async || {
+        let left = limiter.peek(&LONG, "alice").cost(0).await.ok()?;
+        (left.remaining() == 2).then_some(())
+    }));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

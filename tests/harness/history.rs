@@ -150,7 +150,8 @@ impl History {
     /// Returns windows that certainly admitted too many units.
     pub fn overfull_windows(&self, promise: &Promise) -> Vec<String> {
         let of_caller = |calls: &Vec<&Call>| -> Vec<String> {
-            promise.overfull(&of(calls, |outcome| outcome == Outcome::Admitted))
+            let unavailable = of(calls, |outcome| matches!(outcome, Outcome::Unavailable(_)));
+            promise.overfull(&of(calls, |outcome| outcome == Outcome::Admitted), &unavailable)
         };
         self.by_caller().values().flat_map(of_caller).collect()
     }

@@ -62,7 +62,9 @@ impl AskedCall {
             return self.decide(asked, Duration::ZERO).await;
         };
         let it = Arc::clone(self);
-        let mut deciding = Box::pin(async move { it.decide(asked, PATIENCE).await });
+        let deciding = async move { it.decide(asked, PATIENCE).await };
+        // Its runtime may end before the reply comes.
+        let mut deciding = Box::pin(background::with_timers(deciding));
         if let Ok(decided) = timeout_at(asked + redis.deadline(), &mut deciding).await {
             return decided;
         }

@@ -215,7 +215,7 @@ impl Disturbed {
     pub(crate) fn promise(&self, period: Duration, threshold: usize) -> Promise {
         let (losses, set_back) = (self.losses.clone(), self.set_back.clone());
         let (period, late) = (micros(period), micros(LATE));
-        Promise { period, threshold, late, losses, set_back }
+        Promise { period, threshold, late, refills: false, losses, set_back }
     }
 }
 

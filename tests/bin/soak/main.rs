@@ -94,6 +94,8 @@ struct Function {
     /// The largest number of admitted calls in any window of a period, in thresholds.
     most: usize,
     refuses: Refuses,
+    /// `true` for a bucket: see [`Promise::refills`](harness::Promise::refills).
+    refills: bool,
     /// `true` if every call gets a decision, from Redis or from the fallback.
     always_decided: bool,
     /// The calls of the section before that still count.
@@ -128,6 +130,7 @@ fn functions() -> [Function; 6] {
         start,
         most: 1,
         refuses: Refuses::Justly { periods: 1 },
+        refills: false,
         always_decided: false,
         before: Vec::new(),
     };
@@ -139,7 +142,7 @@ fn functions() -> [Function; 6] {
             ..exact("counter", load!(counter))
         },
         Function { most: 2, ..exact("window", load!(window)) },
-        Function { most: 2, ..exact("bucket", load!(bucket)) },
+        Function { most: 2, refills: true, ..exact("bucket", load!(bucket)) },
         // One threshold on Redis, and one in this process.
         Function {
             most: 2,
@@ -181,6 +184,7 @@ impl Function {
             let history = History::new(calls);
             self.before = counting;
             let mut promise = disturbed.promise(PERIOD, self.most * THRESHOLD);
+            promise.refills = self.refills;
             if self.most > 1 {
                 // Aligned windows begin elsewhere once the clock is set back.
                 promise.losses.extend(promise.set_back.iter().cloned());

@@ -13,6 +13,9 @@ pub struct Promise {
     pub threshold: usize,
     /// The time after its answer in which an unavailable call may still be counted, in microseconds.
     pub late: u64,
+    /// `true` if the units of an unavailable call that was counted may come back to a bucket that has been refilled
+    /// meanwhile: they are admitted beside the threshold.
+    pub refills: bool,
     /// The times at which the store lost its state or its clock was set forward. A window that overlaps one
     /// may admit the threshold once more.
     pub losses: Vec<RangeInclusive<u64>>,
@@ -23,7 +26,7 @@ pub struct Promise {
 
 impl Promise {
     /// Returns the windows that certainly have too many units.
-    pub(super) fn overfull(&self, admitted: &[&Call]) -> Vec<String> {
+    pub(super) fn overfull(&self, admitted: &[&Call], unavailable: &[&Call]) -> Vec<String> {
         let mut excesses: Vec<_> = admitted.iter().filter_map(|call| call.excess()).collect();
         excesses.sort_by_key(|(_, settled)| settled.asked);
         let settles = excesses.iter().map(|(_, settled)| settled.asked);
@@ -34,8 +37,14 @@ impl Promise {
                 *lost.start() < start + self.period && start <= *lost.end()
             };
             let lost = self.losses.iter().filter(is_within).count();
+            let comes_back = |call: &&&Call| {
+                self.refills
+                    && call.asked < start + self.period
+                    && call.answered + self.late >= start
+            };
+            let returned = unavailable.iter().filter(comes_back).count();
             let caller = admitted[0].caller;
-            (held > self.threshold * (1 + lost)).then(|| {
+            (held > self.threshold * (1 + lost) + returned).then(|| {
                 format!("caller {caller}: {held} units admitted in one window from {start}")
             })
         };

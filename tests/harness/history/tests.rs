@@ -2,8 +2,14 @@
 
 use super::*;
 
-const PROMISE: Promise =
-    Promise { period: 100, threshold: 2, late: 0, losses: Vec::new(), set_back: Vec::new() };
+const PROMISE: Promise = Promise {
+    period: 100,
+    threshold: 2,
+    late: 0,
+    refills: false,
+    losses: Vec::new(),
+    set_back: Vec::new(),
+};
 const LOST: Outcome = Outcome::Unavailable(UnavailableReason::Disconnected);
 
 /// Calls of one caller: asked, answered, what.
@@ -70,6 +76,18 @@ fn a_refusal_without_a_reason_is_a_fault() {
     assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
     let late = Promise { late: 20, ..PROMISE };
     assert_eq!(history(&calls).faults(&late), [""; 0]);
+}
+
+#[test]
+fn an_unavailable_call_gives_its_unit_back_to_a_bucket_that_has_been_refilled() {
+    let over = [admitted(1_000, 1_010), admitted(1_001, 1_011), admitted(1_090, 1_095)];
+    let refills = Promise { refills: true, ..PROMISE };
+    assert_eq!(history(&over).faults(&refills).len(), 1);
+    for (asked, faults) in [(900, 1), (990, 0), (1_050, 0), (1_100, 1)] {
+        let calls: Vec<_> = over.into_iter().chain([(asked, asked + 10, LOST)]).collect();
+        assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
+        assert_eq!(history(&calls).faults(&refills).len(), faults, "{asked}");
+    }
 }
 
 #[test]
