@@ -67,13 +67,20 @@ impl MemoryStore {
         let shard = self.shard(&lookup);
         let mut table = shard.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        let entry = table.find_mut(&lookup, now)?;
+        let at = table.position(&lookup)?;
+        let entry = &mut table.entries[at];
+        if entry.is_forgotten(now) {
+            return None;
+        }
         let (before, until) = (entry.bytes(), entry.expires);
         let changed = change(entry, now);
         let (after, expires) = (entry.bytes(), entry.expires);
         if expires < until {
-            shard.next_expiry.fetch_min(expires.get(), Ordering::Relaxed);
-            table.bring_forward(&lookup, expires);
+            // Searches for room know it.
+            table.entries.bring_forward(at, expires);
+            if expires.get() < shard.next_expiry.load(Ordering::Relaxed) {
+                shard.next_expiry.store(expires.get(), Ordering::Relaxed);
+            }
         }
         if before != after {
             self.resize(table, key, before, after);

@@ -223,7 +223,7 @@ impl ShardTable {
     }
 
     #[inline(always)]
-    fn position(&self, lookup: &Lookup<'_>) -> Option<usize> {
+    pub(super) fn position(&self, lookup: &Lookup<'_>) -> Option<usize> {
         let wanted = Slot { hash: part_of_index(lookup.hash), at: 0 };
         // Without a closure, which would be called for each candidate.
         for slot in self.index.iter_hash(wanted.hash()) {
@@ -237,14 +237,6 @@ impl ShardTable {
             }
         }
         None
-    }
-
-    /// Makes an entry known to searches that expires earlier than before.
-    #[cold]
-    pub(super) fn bring_forward(&mut self, lookup: &Lookup<'_>, expires: Timestamp) {
-        if let Some(at) = self.position(lookup) {
-            self.entries.bring_forward(at, expires);
-        }
     }
 
     pub(super) fn insert(&mut self, hash: u64, entry: Entry) {
