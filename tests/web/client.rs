@@ -19,7 +19,7 @@ use tower::{
 const SECOND: Duration = Duration::from_secs(1);
 const PACE: Policy = Policy::sliding_window("pace", SECOND, 10);
 
-fn headers(name: &'static str, value: &str) -> HeaderMap {
+pub(crate) fn headers(name: &'static str, value: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(name, HeaderValue::from_str(value).unwrap());
     headers
@@ -28,7 +28,7 @@ fn headers(name: &'static str, value: &str) -> HeaderMap {
 /// A remote service that refuses the first request to `/busy`, and the times at which it was called.
 type Remote = BoxCloneService<Request<()>, Response<String>, Infallible>;
 
-type Called = Arc<Mutex<Vec<(String, Instant)>>>;
+pub(crate) type Called = Arc<Mutex<Vec<(String, Instant)>>>;
 
 fn remote() -> (Remote, Called) {
     let called = Called::default();
@@ -48,11 +48,11 @@ fn remote() -> (Remote, Called) {
     (BoxCloneService::new(service), called)
 }
 
-fn by_path(limiter: &Limiter) -> HeedLayer {
+pub(crate) fn by_path(limiter: &Limiter) -> HeedLayer {
     HeedLayer::new(limiter.clone(), PACE, |head: &Parts| Caller::from(head.uri.path()))
 }
 
-fn request(path: &str) -> Request<()> {
+pub(crate) fn request(path: &str) -> Request<()> {
     Request::builder().uri(path).body(()).unwrap()
 }
 

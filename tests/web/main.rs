@@ -24,6 +24,7 @@ mod public_handlers_on_actix;
 mod public_handlers_on_tonic;
 mod retrying_clients;
 mod scripts_of_other_origins;
+mod sent_again;
 mod support;
 mod told_waits;
 mod trusted_proxies;

@@ -33,12 +33,12 @@ type KeyOf = Arc<dyn Fn(&Parts) -> Caller + Send + Sync>;
 
 /// Keeps the requests of a client within the limit of a remote service, over all processes.
 ///
-/// A request waits for its turn, is sent, and [heeds](Limiter::heed) the answer. If the remote service asks for a
-/// pause, the request is sent again after it, within [`max_wait`](Self::max_wait): it takes units again, behind the
-/// requests in line. The answer that asks for more is returned as it is. Requests of one `key` share the limit and its
-/// pauses, and those of another key go on.
+/// A request waits for its turn, is sent, and [heeds](Limiter::heed) the answer. If that is 429 or 503 and asks for a
+/// pause, it is dropped, and the request is sent again after the pause, within [`max_wait`](Self::max_wait). It is a
+/// new call then: it takes units again, behind the requests in line. The
+/// answer that asks for more than is left, or for no time, is returned as it is. Requests of one `key` share the limit and its pauses, and those of another key go on.
 ///
-/// A request that is sent again is a new call: it takes another turn, behind the requests that are already in line.
+/// The request's body is `Clone`, such as `http_body_util::Full<Bytes>`.
 ///
 /// Under a policy with [`concurrency`](Policy::concurrency) a request is in flight until the body of its answer has
 /// ended or is dropped.
@@ -47,7 +47,7 @@ type KeyOf = Arc<dyn Fn(&Parts) -> Caller + Send + Sync>;
 /// that waits for its turn takes no place of a wrapped limit of connections.
 ///
 /// A request that gets no turn in time fails with the [`RateLimitError`](crate::RateLimitError) of its limit, and is
-/// not sent.
+/// not sent, or not again.
 ///
 /// ```
 /// use std::{convert::Infallible, time::Duration};
@@ -144,34 +144,28 @@ where
             let (ends, (head, body)) = (Instant::now() + max_wait, request.into_parts());
             let caller = key(&head);
             let request = Request::from_parts(head, body);
-            let mut answer = None;
             loop {
                 let left = ends.saturating_duration_since(Instant::now());
-                let check = limiter.check(&policy, &caller).max_wait(left);
-                let decision = match (check.await, answer) {
-                    (Ok(decision), _) => decision,
-                    // The pause is longer than the request may wait.
-                    (Err(_), Some(answer)) => return Ok(answer),
-                    (Err(refused), None) => return Err(refused.into()),
-                };
+                let decision = limiter.check(&policy, &caller).max_wait(left).await?;
                 let service = InnerService::new(inner.clone());
                 let response = service.call(request.clone()).await.map_err(Into::into)?;
                 let response = response.map(PermitBody::new);
                 let (status, headers) = (response.status(), response.headers());
                 let heeded = limiter.heed(&decision, status, headers).await;
                 let (told, left) = (wait_told(status, headers), ends - Instant::now());
-                // The wait of an answer that came late is over.
-                let is_late = matches!(heeded, Ok(false))
-                    && decision.is_counted()
-                    && told.is_some()
-                    && !left.is_zero();
-                // An answer that asks for more than is left is the last one, and in flight as any other.
-                let has_time = told.is_none_or(|told| told <= left);
-                let asks_again = is_late || matches!(heeded, Ok(true)) && has_time;
-                if !asks_again || !matches!(status.as_u16(), 429 | 503) {
+                let wait = told.filter(|_| matches!(status.as_u16(), 429 | 503));
+                let again = wait.filter(|wait| match heeded {
+                    // The wait of an answer that came late is over.
+                    Ok(false) => decision.is_counted() && !left.is_zero(),
+                    Ok(true) => *wait <= left,
+                    Err(_) => false,
+                });
+                if again.is_none() {
+                    // The last answer is in flight as any other.
                     return Ok(response.map(|body| body.hold(Permits::of([decision]))));
                 }
-                answer = Some(response);
+                // They hold a connection, and a permit for which the request would wait.
+                drop((response, decision));
             }
         })
     }
