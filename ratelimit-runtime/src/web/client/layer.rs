@@ -9,7 +9,7 @@ use std::{
 
 use http::{Request, Response, request::Parts};
 use http_body::Body;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -35,8 +35,9 @@ type KeyOf = Arc<dyn Fn(&Parts) -> Caller + Send + Sync>;
 ///
 /// A request waits for its turn, is sent, and [heeds](Limiter::heed) the answer. If that is 429 or 503 and asks for a
 /// pause, it is dropped, and the request is sent again after the pause, within [`max_wait`](Self::max_wait). It is a
-/// new call then: it takes units again, behind the requests in line. The
-/// answer that asks for more than is left, or for no time, is returned as it is. Requests of one `key` share the limit and its pauses, and those of another key go on.
+/// new call then: it takes units again, behind the requests in line. If the pause cannot be written to the store,
+/// only this request waits for it. The answer that asks for more than is left, or for no time, is returned as it is.
+/// Requests of one `key` share the limit and its pauses, and those of another key go on.
 ///
 /// The request's body is `Clone`, such as `http_body_util::Full<Bytes>`.
 ///
@@ -157,15 +158,18 @@ where
                 let again = wait.filter(|wait| match heeded {
                     // The wait of an answer that came late is over.
                     Ok(false) => decision.is_counted() && !left.is_zero(),
-                    Ok(true) => *wait <= left,
-                    Err(_) => false,
+                    _ => *wait <= left,
                 });
-                if again.is_none() {
+                let Some(wait) = again else {
                     // The last answer is in flight as any other.
                     return Ok(response.map(|body| body.hold(Permits::of([decision]))));
-                }
+                };
                 // They hold a connection, and a permit for which the request would wait.
                 drop((response, decision));
+                // No store knows the pause.
+                if heeded.is_err() {
+                    sleep(wait).await;
+                }
             }
         })
     }
