@@ -9,3 +9,4 @@ mod ops;
 mod refused;
 mod spans;
 mod stats;
+mod warnings;

@@ -142,7 +142,7 @@ impl Breaker {
         let Some(open) = state.open() else { return };
         open.ended = Some(Instant::now());
         drop(state);
-        tracing::info!(self.server, "rate limit store answering, circuit breaker closed");
+        tracing::info!(server = self.server, "rate limit store answering, circuit breaker closed");
         self.report_health();
     }
 
@@ -165,7 +165,7 @@ impl Drop for Breaker {
     fn drop(&mut self) {
         if self.failure().is_some() {
             telemetry::server_is_up(&self.server, true);
-            tracing::info!(self.server, "failing rate limit store removed");
+            tracing::info!(server = self.server, "failing rate limit store removed");
         }
     }
 }
