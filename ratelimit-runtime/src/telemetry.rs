@@ -265,11 +265,12 @@ pub(crate) fn memory_full(policy: &'static str, is_first: bool, keys: usize, byt
     }
 }
 
-/// Logs how many commands could not be sent since the last time, with the policy and the failure of one.
+/// Logs how many commands could not be sent since the last time, with the policy, the failure and the loss of one.
 pub(crate) fn tell_unsent(
     unsent: usize,
     policy: &'static str,
     command: &'static str,
+    loss: &'static str,
     reason: Option<UnavailableReason>,
 ) {
     tracing::warn!(
@@ -278,7 +279,7 @@ pub(crate) fn tell_unsent(
         command,
         reason = reason.map(field::display),
         advice = reason.map(UnavailableReason::advice),
-        "rate limit commands could not be sent to Redis, calls stay charged with what they reserved, and their permits held until they expire"
+        "rate limit commands could not be sent to Redis, and after the last one {loss}"
     );
 }
 

@@ -43,3 +43,47 @@ async fn each_line_about_a_failing_server_names_it_in_one_field() {
     .await;
     assert!(removed.contains(&named), "{removed}");
 }
+
+/// Each command that cannot be sent is told with its own consequence.
+#[tokio::test]
+async fn an_unsent_command_is_told_with_what_follows() {
+    const SECOND: Duration = Duration::from_secs(1);
+    const COUNT: Policy = Policy::fixed_window("count", SECOND, 9);
+    const LINE: Policy = Policy::fixed_window("line", Duration::from_secs(3), 1);
+    const FLIGHT: Policy = Policy::concurrency_limit("flight", 1).concurrency_timeout(SECOND);
+    let lines = Lines::default();
+    let _listening = listen(lines.clone());
+    let mut server = RedisServer::start();
+    let (mut limiters, mut decisions) = (Vec::new(), Vec::new());
+    for policy in [COUNT, LINE, FLIGHT] {
+        // Each tells its own, once a minute.
+        let limiter = server.limiter().await;
+        decisions.push(limiter.check(&policy, "alice").await.unwrap());
+        limiters.push(limiter);
+    }
+    let waiting = limiters[1].clone();
+    let waiting =
+        tokio::spawn(
+            async move { waiting.check(&LINE, "alice").max_wait(9 * SECOND).await.map(drop) },
+        );
+    until("the line", async || {
+        lines.all().iter().any(|line| line.contains("call waits")).then_some(())
+    })
+    .await;
+    server.kill();
+    waiting.abort();
+    waiting.await.unwrap_err();
+    decisions[0].settle(0);
+    drop(decisions);
+    for (limiter, (command, follows)) in limiters.iter().zip([
+        ("settle", "the call stays charged with what it reserved"),
+        ("leave", "the place in the line stays taken until its turn has passed"),
+        ("release", "the permit stays held until it expires"),
+    ]) {
+        until("the end of the command", async || limiter.flush().await.ok()).await;
+        let lines = lines.all();
+        let of_it = format!("command=\"{command}\"");
+        let told: Vec<_> = lines.iter().filter(|line| line.contains(&of_it)).collect();
+        assert!(told.len() == 1 && told[0].contains(follows), "{told:?}");
+    }
+}

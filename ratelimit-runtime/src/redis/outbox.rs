@@ -95,6 +95,15 @@ impl Content {
         }
     }
 
+    /// Returns what follows if the command is lost.
+    const fn loss(self) -> &'static str {
+        match self {
+            Self::Settle(_) => "the call stays charged with what it reserved",
+            Self::Leave(_) => "the place in the line stays taken until its turn has passed",
+            Self::Release { .. } => "the permit stays held until it expires",
+        }
+    }
+
     /// Returns the time from now on in which the command is of use.
     fn lasts(self) -> Duration {
         match self {
@@ -196,6 +205,7 @@ fn lose(mut queue: MutexGuard<'_, PostedQueue>, lost: &[Parcel]) {
             unlogged,
             newest.key.name.text(),
             newest.content.kind(),
+            newest.content.loss(),
             newest.failure,
         );
     }
