@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use harness::{Lines, RedisServer, listen, until};
-use ratelimit_runtime::{Limiter, OnStoreError, Policy};
+use harness::{Lines, RedisServer, listen, ran_in_own_process_with, until};
+use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, rate_limit};
 
 /// An operator looks for one field.
 #[tokio::test]
@@ -86,4 +86,27 @@ async fn an_unsent_command_is_told_with_what_follows() {
         let told: Vec<_> = lines.iter().filter(|line| line.contains(&of_it)).collect();
         assert!(told.len() == 1 && told[0].contains(follows), "{told:?}");
     }
+}
+
+#[rate_limit(name = "unread", period = 60, threshold = 9, key = 1)]
+async fn unread() -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+/// A service that forgets to install its limiter counts in each process.
+#[tokio::test]
+async fn a_url_that_no_limiter_reads_is_one_warning() {
+    let test = "warnings::a_url_that_no_limiter_reads_is_one_warning";
+    let url = "RATELIMIT_URL";
+    if ["", "redis://10.0.0.7"].map(|of| ran_in_own_process_with(test, &[(url, of)])) == [true; 2] {
+        return;
+    }
+    let lines = Lines::default();
+    let _listening = listen(lines.clone());
+    unread().await.unwrap();
+    unread().await.unwrap();
+    let told: Vec<_> = lines.all().into_iter().filter(|line| line.contains(url)).collect();
+    assert_eq!(told.len(), usize::from(std::env::var(url).unwrap() != ""), "{told:?}");
+    let advice = "install(Limiter::from_env().await?)?";
+    assert!(told.iter().all(|line| line.contains("WARN") && line.contains(advice)), "{told:?}");
 }

@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// The environment variable from which [`Limiter::from_env`] takes the store's URL.
-const URL_VARIABLE: &str = "RATELIMIT_URL";
+pub(super) const URL_VARIABLE: &str = "RATELIMIT_URL";
 
 /// The start of every key, unless another is set.
 const DEFAULT_PREFIX: &str = "ratelimit:";
