@@ -32,8 +32,9 @@ pub use self::{
         RefusalInBox,
     },
     shared_policy::{
-        names_apart, one_policy, plan_at, plan_of, shared_policy, takes_costs, takes_dynamic_costs,
-        takes_leaves, takes_request_ids, takes_settles, takes_waits, takes_warnings,
+        PlanName, names_apart, one_policy, plan_at, plan_of, shared_policy, takes_costs,
+        takes_dynamic_costs, takes_leaves, takes_request_ids, takes_settles, takes_waits,
+        takes_warnings,
     },
     units::{Units, number},
 };

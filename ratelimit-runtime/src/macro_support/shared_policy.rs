@@ -76,8 +76,19 @@ pub const fn plan_at(plans: &Plans, index: usize) -> Option<&Policy> {
     plans.at(index)
 }
 
+/// A type that can name a [`plan`](macro@crate::rate_limit#plan): every type that implements `Display`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot name a plan",
+    label = "the plan is the text of this value, and `{Self}` has no `Display`",
+    note = "name a field that has a `Display`, as `customer.plan`; or implement `std::fmt::Display` for `{Self}`"
+)]
+pub trait PlanName: Display {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Display> PlanName for T {}
+
 /// Returns the policy of a call's plan.
-pub fn plan_of(callsite: &Callsite, plan: &impl Display) -> Policy {
+pub fn plan_of(callsite: &Callsite, plan: &impl PlanName) -> Policy {
     callsite.of_plan(plan)
 }
 
