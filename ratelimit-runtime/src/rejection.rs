@@ -17,6 +17,9 @@ macro_rules! carries_refusal {
         #[cfg_attr(feature = "web", diagnostic::on_unimplemented(
             note = "or leave the function as it is, and limit requests in front of it: `web::tower::RateLimitLayer`, `web::actix::RateLimitMiddleware`"
         ))]
+        #[cfg_attr(feature = "mcp", diagnostic::on_unimplemented(
+            note = "a tool of an MCP server is not limited by a layer alone: return a `CallToolResult`, or a `Result` with an `rmcp::ErrorData`"
+        ))]
         pub trait $($declaration)+
     };
 }
