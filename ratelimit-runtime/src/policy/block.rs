@@ -11,19 +11,21 @@ impl Policy {
     /// Shuts a caller out who exceeds the limit: for the first of these lengths, and each time that it happens
     /// again for the next one.
     ///
-    /// A call that a window refuses is an offence, also in a dry run. Until the block is over, all calls of the
-    /// caller are refused that cost anything. These refusals are no offences, and neither are those of a
-    /// [`peek`](crate::Limiter::peek) and of [`concurrency`](Self::concurrency). Their wait is that of the block,
-    /// or of the window if that is longer.
+    /// An offence is a call that a window refuses, also in a dry run. A wrong password is none. Until the block is
+    /// over, all calls of the caller are refused that cost anything. These refusals are no offences, and neither are
+    /// those of a [`peek`](crate::Limiter::peek) and of [`concurrency`](Self::concurrency). Their wait is that of the
+    /// block, or of the window if that is longer.
     ///
     /// After the block the window alone decides: its next refusal is the next offence. Each quiet stretch as long
-    /// as the block was forgives one step.
+    /// as the block was forgives one step. Make the first length longer than the period: the window's own wait hides a
+    /// shorter one, and that of a caller who waits as told is forgiven each time if it is at most half the period.
     ///
-    /// [`Limiter::reset`](crate::Limiter::reset) ends a block; a refund, a settle and a raised threshold do not.
-    /// If [other limits](crate::Limiter::check_all) refuse a call, and what it took is given back, a block that
-    /// began meanwhile ends, unless its call lacked more units than these. A call that is settled above its cost may leave a debt, by which the next one offends.
-    /// While [enforcement](crate::Enforcement) is off, blocks are kept and calls pass.
-    /// [`LimitUsage::blocked_for`](crate::usage::LimitUsage::blocked_for) shows a block to its caller.
+    /// [`Limiter::reset`](crate::Limiter::reset) ends a block; a refund, a settle and a raised threshold do not. If
+    /// [other limits](crate::Limiter::check_all) refuse a call, the units that it took here are given back. If another
+    /// call was refused meanwhile, and would have passed with these units, its block ends. A call that is settled above
+    /// its cost may leave a debt, by which the next one offends. While [enforcement](crate::Enforcement) is off, blocks
+    /// are kept and calls pass. [`LimitUsage::blocked_for`](crate::usage::LimitUsage::blocked_for) shows a block to its
+    /// caller.
     ///
     /// One to four lengths of 1 ms to 31 days, in whole milliseconds, each longer than the one before. Beside them
     /// a policy has at most seven tiers. They do not go with a
