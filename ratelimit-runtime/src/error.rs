@@ -244,9 +244,9 @@ impl Exceeded {
     /// Returns the wait in whole microseconds: after it the same call is admitted, if no other call comes
     /// before.
     ///
-    /// It is exact if the store refused this call, and never too long without a lease. The deny cache may
-    /// return a shorter wait for a call of another cost than the one that Redis refused. Under a
-    /// [lease](crate::Policy::lease) it may be too long by the length of two leases.
+    /// It is exact if the store refused this call. It is too long if units come back before, by a settle, a refund or a
+    /// reset. The deny cache may return a shorter wait for a call of another cost than the one that Redis refused.
+    /// Under a [lease](crate::Policy::lease) it may be too long by the length of two leases.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         self.retry_after.into()
