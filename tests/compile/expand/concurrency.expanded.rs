@@ -63,7 +63,7 @@ async fn beside_windows(plan: Plan) -> Result<u32, AppError> {
         );
         #[allow(dead_code)]
         fn __ratelimit() {}
-        let __ratelimit = ::ratelimit_runtime::__private::all([
+        let __ratelimit = ::ratelimit_runtime::__private::decide_all([
             {
                 fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Callsite {
                     static CALLSITE: ::ratelimit_runtime::__private::Callsite = ::ratelimit_runtime::__private::Callsite::new(

@@ -7,7 +7,7 @@ async fn two(user: User) -> Result<Page, AppError> {
         );
         #[allow(dead_code)]
         fn __ratelimit() {}
-        let __ratelimit = ::ratelimit_runtime::__private::all([
+        let __ratelimit = ::ratelimit_runtime::__private::decide_all([
             {
                 fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Callsite {
                     static CALLSITE: ::ratelimit_runtime::__private::Callsite = ::ratelimit_runtime::__private::Callsite::new(
