@@ -13,9 +13,9 @@
 //! Floor 1: imports locks alone. Only Redis needs background work.
 
 use std::{
-    future::{pending, poll_fn},
+    future::pending,
     panic::resume_unwind,
-    pin::{Pin, pin},
+    pin::Pin,
     sync::{Arc, LazyLock},
     task::{Context, Wake, Waker},
     thread,
@@ -69,16 +69,6 @@ impl Worker {
     pub(crate) fn start(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         self.0 = Some(spawn(work));
     }
-}
-
-/// Polls work with the timers of the thread, on which it may go on once the runtime that has begun it has ended.
-pub(crate) async fn with_timers<T>(work: impl Future<Output = T>) -> T {
-    let mut work = pin!(work);
-    poll_fn(|context| {
-        let _timers = THREAD.enter();
-        work.as_mut().poll(context)
-    })
-    .await
 }
 
 /// Begins a task here and now, and lets the thread go on with it once it is woken. What it sends first is

@@ -57,11 +57,7 @@ use self::{
     snapshot::Snapshot,
 };
 pub(crate) use self::{
-    callers::place_in_share,
-    candidate::Candidate,
-    effective::{ChangedCall, Effective},
-    layer::Layer,
-    shown::Shown,
+    callers::place_in_share, candidate::Candidate, effective::Effective, layer::Layer, shown::Shown,
 };
 #[doc(no_inline)]
 pub use self::{enforcement::Enforcement, entry::Override};

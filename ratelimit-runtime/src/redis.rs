@@ -16,6 +16,7 @@ mod deny_cache;
 pub(crate) mod fuzz;
 #[cfg_attr(not(feature = "overrides"), allow(dead_code, reason = "only overrides read hashes"))]
 mod hash;
+mod late;
 mod leases;
 mod options;
 mod outbox;
@@ -49,6 +50,7 @@ use self::{
 #[cfg(feature = "overrides")]
 pub(crate) use self::{hash::RedisHash, options::HashContent};
 pub(crate) use self::{
+    late::{LateReply, OnLate},
     options::{Content, OnDelivery, RedisOptions},
     transport::{ConnectOptions, CredentialsProvider},
 };
@@ -144,11 +146,6 @@ impl RedisBackend {
         self.leases.give_all_back().await + self.outbox.flush().await
     }
 
-    /// The longest time of a question.
-    pub(crate) fn deadline(&self) -> Duration {
-        self.store.deadline
-    }
-
     /// The clock of this process's part.
     pub(crate) fn clock(&self) -> &Clock {
         self.store.clock()
@@ -179,18 +176,18 @@ impl RedisBackend {
     }
 
     /// Decides a request for which the deny cache has no refusal, and returns the permit of an admitted call.
-    /// The deadline runs from `asked` on. The reply to a command that was sent is awaited for as long as the patience.
+    /// The deadline runs from `asked` on.
     pub(crate) async fn decide(
         &self,
         key: &Key,
         request: Request<'_>,
         asked: Instant,
         on_store_error: OnStoreError,
-        patience: Duration,
+        on_late: Option<OnLate<'_>>,
     ) -> (Result<Outcome, UnavailableReason>, Option<Arc<dyn Permit>>) {
         let mut pending = PendingPermit::new(&self.permits, key, request, asked);
         let permit = pending.as_mut().map(|pending| &mut pending.permit);
-        let outcome = self.outcome(key, request, asked, on_store_error, permit, patience).await;
+        let outcome = self.outcome(key, request, asked, on_store_error, permit, on_late).await;
         (outcome, pending.and_then(|pending| pending.answered(outcome)))
     }
 
@@ -201,7 +198,7 @@ impl RedisBackend {
         asked: Instant,
         on_store_error: OnStoreError,
         permit: Option<&mut PermitRequest>,
-        patience: Duration,
+        on_late: Option<OnLate<'_>>,
     ) -> Result<Outcome, UnavailableReason> {
         let deadline = asked + self.store.deadline;
         // An answer of Redis would come too late.
@@ -219,7 +216,7 @@ impl RedisBackend {
             }
         }
         let sent = self.store.clock().surely_past();
-        match self.store.servers.decide(key, request, permit, deadline, patience).await {
+        match self.store.servers.decide(key, request, permit, deadline, on_late).await {
             Ok(outcome) => {
                 let trip = RoundTrip { sent, answered: self.store.clock().now() };
                 if self.pauses.are_ended_by(key, request, outcome, trip) {

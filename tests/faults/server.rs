@@ -110,6 +110,30 @@ async fn calls_that_a_stalled_server_gets_to_after_their_refusal_are_given_back(
     }
 }
 
+#[tokio::test]
+async fn refused_calls_are_given_back_also_after_their_connection_has_been_replaced() {
+    let server = RedisServer::start();
+    let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
+    limiter.check(&LONG, "alice").await.unwrap();
+    server.signal("STOP");
+    for call in 0..4 {
+        // One of them waits in vain before it is refused.
+        let max_wait = if call == 3 { 2 * DEADLINE } else { Duration::ZERO };
+        let answer = limiter.check(&LONG, "alice").max_wait(max_wait).await;
+        assert_eq!(unavailable(answer), UnavailableReason::DeadlineExceeded, "{call}");
+    }
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    server.signal("CONT");
+    until("the calls to be given back", async || {
+        let left = limiter.peek(&LONG, "alice").cost(0).await.ok()?;
+        (left.remaining() == 2).then_some(())
+    })
+    .await;
+    // None of them comes later.
+    tokio::time::sleep(BACK).await;
+    assert_eq!(limiter.peek(&LONG, "alice").cost(0).await.unwrap().remaining(), 2);
+}
+
 #[test]
 fn a_refused_call_is_given_back_although_its_runtime_has_ended() {
     let server = RedisServer::start();

@@ -12,7 +12,7 @@ use crate::{
     memory::MemoryStore,
     opaque::Opaque,
     policy::{Policy, Tier},
-    redis::RedisBackend,
+    redis::{OnLate, RedisBackend},
     request::{
         Answered, CallerUsage, DecidedBy, LinePlace, OnStoreError, Op, Outcome, PlainAnswer,
         Request, Settle, Standing,
@@ -156,15 +156,14 @@ impl Backend {
     }
 
     /// Decides a call for which the deny cache has no refusal, and returns the permit of one that Redis has
-    /// admitted. The deadline runs from `asked` on. The reply to a command that was sent is awaited for as long as the
-    /// patience.
+    /// admitted. The deadline runs from `asked` on.
     pub(super) async fn decide(
         &self,
         request: Request<'_>,
         caller: &Caller,
         asked: Instant,
         on_store_error: Option<OnStoreError>,
-        patience: Duration,
+        on_late: Option<OnLate<'_>>,
     ) -> Decided {
         let redis = match &self.store {
             Store::Memory(store) => {
@@ -174,7 +173,7 @@ impl Backend {
         };
         let key = self.key(request.policy, caller);
         let on_store_error = self.on_store_error(on_store_error);
-        let (outcome, permit) = redis.decide(&key, request, asked, on_store_error, patience).await;
+        let (outcome, permit) = redis.decide(&key, request, asked, on_store_error, on_late).await;
         Decided { outcome, permit }
     }
 
@@ -308,7 +307,7 @@ impl Backend {
         None
     }
 
-    fn key(&self, policy: &Policy, caller: &Caller) -> Key {
+    pub(super) fn key(&self, policy: &Policy, caller: &Caller) -> Key {
         Key::compose(&self.prefix, KeyRef::new(policy, caller.parts()))
     }
 }

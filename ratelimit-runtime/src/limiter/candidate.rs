@@ -1,6 +1,6 @@
 //! The candidate of a limit decides its calls as well, below the pipeline: it refuses nothing.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
@@ -113,7 +113,7 @@ impl Call<'_> {
         background::start(async move {
             let (call, backend) = (owned.of(&limiter), &limiter.inner.backend);
             let decide = |request, caller| {
-                backend.decide(request, caller, Instant::now(), on_store_error, Duration::ZERO)
+                backend.decide(request, caller, Instant::now(), on_store_error, None)
             };
             if let Some(limit) = &look {
                 let looked = decide(Request::new(limit, Op::Peek, 1), call.caller).await.outcome;

@@ -1,6 +1,6 @@
 //! The permit of a call in flight: it is asked for with the decision, and free once it is dropped.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
@@ -9,7 +9,9 @@ use crate::{
     decision::Permit,
     error::UnavailableReason,
     key::{KeyRef, StoredCaller},
+    overrides::Effective,
     policy::{Policy, PolicyName, StateKind},
+    redis::OnLate,
     request::{Outcome, Request},
     telemetry::CountedPermit,
 };
@@ -63,17 +65,20 @@ impl<'a> Call<'a> {
         Arc::new(InMemory { limiter, state, name, caller, _counted: counted })
     }
 
-    /// Decides a request for which the deny cache has no refusal: see [`Backend::decide`](super::backend::Backend::decide).
+    /// Decides a request for which the deny cache has no refusal. The deadline runs from `asked` on.
     pub(super) async fn decide(
         self,
-        request: Request<'a>,
+        effective: &Effective<'_>,
+        request: Request<'_>,
         asked: Instant,
-        patience: Duration,
     ) -> Decided {
         let backend = &self.limiter.inner.backend;
         let on_store_error = self.on_store_error(request.policy);
-        let mut decided =
-            backend.decide(request, self.caller, asked, on_store_error, patience).await;
+        let give_back = |reply| self.give_back_late(effective, request, reply);
+        let on_late: Option<OnLate<'_>> =
+            if self.is_refused_late(effective, request) { Some(&give_back) } else { None };
+        let decided = backend.decide(request, self.caller, asked, on_store_error, on_late);
+        let mut decided = decided.await;
         let in_memory = || self.permit_of(&request, &decided.outcome);
         decided.permit = decided.permit.take().or_else(in_memory);
         decided

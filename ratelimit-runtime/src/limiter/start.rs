@@ -3,13 +3,13 @@
 //! Most calls are [plain](Call::is_plain), and decided by [`Call::take_units`]. In memory it also decides calls that have a
 //! cost or a request id, or take a permit. [`Call::start_any`] starts all others, and plain ones that are left undecided.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc};
 
 use tokio::time::Instant;
 
 #[cfg(feature = "testing")]
 use super::isolated::has_planned;
-use super::{admission::Admission, call::Call, late::AskedCall, owned_call::Options};
+use super::{admission::Admission, backend::Decided, call::Call, owned_call::Options};
 use crate::{
     decision::{Answer, CallEnd, Permit},
     error::Exceeded,
@@ -236,18 +236,14 @@ impl Call<'_> {
         if !self.options.max_wait.is_zero() {
             return Started::Pending(Box::pin(limiter.wait(owned, recorder)));
         }
-        let gives_back = self.gives_back_late(&effective);
         let Effective { enforcement, changed, .. } = effective;
-        let asked = AskedCall { limiter, call: owned, enforcement, changed };
         Started::Pending(Box::pin(async move {
-            if gives_back {
-                let asked = Arc::new(asked);
-                let decided = asked.decide_or_give_back(Instant::now()).await;
-                asked.finish(recorder, decided)
-            } else {
-                let decided = asked.decide(Instant::now(), Duration::ZERO).await;
-                asked.finish(recorder, decided)
-            }
+            let call = owned.of(&limiter);
+            let effective = Effective { written: call.policy, enforcement, changed };
+            let request = call.request(&effective);
+            let Decided { outcome, permit } =
+                call.decide(&effective, request, Instant::now()).await;
+            call.finish(&effective, recorder, &outcome, permit, CallEnd::default())
         }))
     }
 }

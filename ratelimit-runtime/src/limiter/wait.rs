@@ -8,7 +8,7 @@ mod ask;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 
-use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
 
 use tokio::{
     sync::watch,
@@ -91,7 +91,7 @@ impl Limiter {
                 }
             } else {
                 patient.change(|queue| queue.withdraw(waiter));
-                call.decide(request, waiter.asked(), Duration::ZERO).await
+                call.decide(&effective, request, waiter.asked()).await
             };
             let end = patient.end_wait(&mut waiting);
             return call.finish(&effective, recorder, &decided.outcome, decided.permit, end);

@@ -69,10 +69,8 @@ impl Call<'_> {
         background::start(async move {
             let (backend, now) = (&limiter.inner.backend, Instant::now());
             let request = Request::new(&limit, Op::Take, 1);
-            let decided = backend
-                .decide(request, &of_policy, now, on_store_error, Duration::ZERO)
-                .await
-                .outcome;
+            let decided =
+                backend.decide(request, &of_policy, now, on_store_error, None).await.outcome;
             limiter.on_warned(&warning, decided);
         });
     }

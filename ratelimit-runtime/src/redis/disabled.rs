@@ -49,7 +49,6 @@ without_value! {
     fn on_delivery(OnDelivery) -> ();
     fn known_refusal(KeyRef<'_>, Request<'_>, Duration) -> Option<Micros>;
     fn clock() -> &Clock;
-    fn deadline() -> Duration;
     fn decide_now(KeyRef<'_>, Request<'_>) -> Option<Outcome>;
     fn pause(u32) -> Duration;
     fn servers() -> Vec<ServerStatus>;
@@ -57,7 +56,7 @@ without_value! {
     fn post(Key, Content) -> ();
     fn hash(&str) -> RedisHash;
     async fn connected() -> Result<(), Fault>;
-    async fn decide(&Key, Request<'_>, Instant, OnStoreError, Duration)
+    async fn decide(&Key, Request<'_>, Instant, OnStoreError, Option<OnLate<'_>>)
         -> (Replied<Outcome>, Option<Arc<dyn Permit>>);
     async fn usage(&Key, &Policy) -> Replied<CallerUsage>;
     async fn reset(&Key) -> Replied<()>;
@@ -68,6 +67,14 @@ without_value! {
     async fn send(Key, Content) -> ();
     async fn flush() -> usize;
 }
+
+without_value! {
+    LateReply
+    async fn outcome(&Key, Request<'_>) -> Option<Outcome>;
+}
+
+/// Receives the late reply to a decision.
+pub(crate) type OnLate<'a> = &'a (dyn Fn(LateReply) + Sync);
 
 without_value! {
     RedisHash

@@ -23,10 +23,10 @@ const MIN_DEADLINE: Duration = Duration::from_secs(1);
 const OVERSIZE_PAUSE: Duration = Duration::from_secs(30);
 
 /// The options of a command with a short reply.
-const SHORT_REPLY: SendOptions = SendOptions { is_of_hash: true, ..IDEMPOTENT };
+const SHORT_REPLY: SendOptions<'static> = SendOptions { is_of_hash: true, ..IDEMPOTENT };
 
 /// The options of a command with a long reply.
-const LONG_REPLY: SendOptions = SendOptions { lane: Lane::Side, ..SHORT_REPLY };
+const LONG_REPLY: SendOptions<'static> = SendOptions { lane: Lane::Side, ..SHORT_REPLY };
 
 /// One hash.
 pub(crate) struct RedisHash {

@@ -181,6 +181,15 @@ impl<'a> ScriptCall<'a> {
         Self { script, key, request, gate, op, mode, echo }
     }
 
+    /// A request that has been decided, of which the reply names the call by this number.
+    pub(super) fn decided(key: &'a Key, request: Request<'a>, echo: u64) -> Self {
+        Self { echo, ..Self::decision(key, request, None) }
+    }
+
+    pub(super) fn echo(&self) -> u64 {
+        self.echo
+    }
+
     /// Reads each tier by itself, the permits and the block.
     pub(super) fn usage(key: &'a Key, policy: &'a Policy) -> Self {
         let look = Self::decision(key, Request::new(policy, Op::Peek, 0), None);

@@ -19,6 +19,7 @@ pub(super) use self::{
     node::{Lane, Node},
 };
 use super::{
+    late::{LateReply, OnLate},
     script::{Attempt, Grant, LeaseCall, ScriptCall},
     transport::{Command, ConnectOptions, Connector, Failure, Kind, Target},
 };
@@ -27,6 +28,7 @@ use crate::{
     key::Key,
     request::{Outcome, PermitRequest, Request},
     telemetry,
+    time::Micros,
 };
 
 /// The servers of a limiter.
@@ -85,13 +87,19 @@ impl Servers {
         request: Request<'_>,
         permit: Option<&mut PermitRequest>,
         deadline: Instant,
-        patience: Duration,
+        on_late: Option<OnLate<'_>>,
     ) -> Result<Outcome, UnavailableReason> {
         let call = ScriptCall::decision(key, request, permit.as_deref().copied());
-        let patience = patience.max(request.max_wait.into());
-        let patience = (!patience.is_zero()).then(|| Instant::now() + patience);
+        let may_wait = request.max_wait > Micros::ZERO;
+        let patience = may_wait.then(|| Instant::now() + Duration::from(request.max_wait));
         let is_idempotent = call.is_idempotent();
-        let options = SendOptions { is_idempotent, patience, ..IDEMPOTENT };
+        let receive = |reply| {
+            if let Some(on_late) = on_late {
+                on_late(LateReply::new(reply, &call));
+            }
+        };
+        let options =
+            SendOptions { is_idempotent, patience, on_late: Some(&receive), ..IDEMPOTENT };
         let mut permit = permit;
         let command = |attempt| {
             if let Some(permit) = &mut permit {
@@ -141,7 +149,7 @@ impl Servers {
         &self,
         key: &Key,
         deadline: Instant,
-        options: SendOptions,
+        options: SendOptions<'_>,
         build: impl FnMut(Attempt) -> Command,
     ) -> Result<Value, Failure> {
         let sent = Instant::now();
@@ -161,7 +169,7 @@ impl Servers {
         &self,
         key: &[u8],
         deadline: Instant,
-        options: SendOptions,
+        options: SendOptions<'_>,
         mut build: impl FnMut(Attempt) -> Command,
     ) -> Result<Value, Failure> {
         let (mut attempt, mut deadline) = (Attempt::default(), deadline);

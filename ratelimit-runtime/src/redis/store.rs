@@ -62,7 +62,7 @@ impl RedisStore {
         &self,
         key: &[u8],
         command: &Cmd,
-        options: SendOptions,
+        options: SendOptions<'_>,
         deadline: Duration,
     ) -> Result<T, UnavailableReason> {
         let (ends, build) = (Instant::now() + deadline, |_| command.clone().into());

@@ -148,7 +148,7 @@ impl Limiter {
         let (call, version) = (waiter.call.of(&self), self.overrides().version());
         let effective = call.effective();
         let (policy, request) = (effective.policy(), waiter.request(call, &effective));
-        let decided = call.decide(request, waiter.asked(), Duration::ZERO).await;
+        let decided = call.decide(&effective, request, waiter.asked()).await;
         // At the end of its wait, the call has its answer from `on_store_error`.
         let may_wait = request.max_wait > Micros::ZERO;
         let again = if may_wait { self.asks_again(waiter, policy, &decided) } else { None };

@@ -17,7 +17,7 @@ use crate::{
 
 /// How a command is sent.
 #[derive(Clone, Copy)]
-pub(crate) struct SendOptions {
+pub(crate) struct SendOptions<'a> {
     /// `true` if a second execution changes nothing.
     pub(crate) is_idempotent: bool,
     /// `true` if a reply of any kind proves that the server answers, and not that it decides calls.
@@ -25,11 +25,18 @@ pub(crate) struct SendOptions {
     pub(crate) lane: Lane,
     /// The time until which a sent command is awaited beyond its deadline. Sent again, it could count twice.
     pub(crate) patience: Option<Instant>,
+    /// Receives the reply to a sent command of which the deadline has passed, and the time of the patience.
+    pub(crate) on_late: Option<&'a (dyn Fn(PendingReply) + Sync)>,
 }
 
 /// The options of a short idempotent command.
-pub(crate) const IDEMPOTENT: SendOptions =
-    SendOptions { is_idempotent: true, is_of_hash: false, lane: Lane::Main, patience: None };
+pub(crate) const IDEMPOTENT: SendOptions<'static> = SendOptions {
+    is_idempotent: true,
+    is_of_hash: false,
+    lane: Lane::Main,
+    patience: None,
+    on_late: None,
+};
 
 /// A failure that is not recorded yet: its record depends on what follows.
 pub(super) struct Unrecorded {
@@ -48,13 +55,13 @@ pub(crate) async fn send(
     node: &Node,
     command: impl FnOnce() -> Command,
     asking: bool,
-    options: SendOptions,
+    options: SendOptions<'_>,
     deadline: Instant,
 ) -> Result<Result<Value, Unrecorded>, UnavailableReason> {
     let guard = node.breaker.guard(options.is_of_hash)?;
     let reply = node.start(command(), asking, options.lane);
     let mut awaited = Awaited { node, deadline, parts: Some((reply, guard)) };
-    Ok(awaited.wait(options.patience).await)
+    Ok(awaited.wait(options).await)
 }
 
 /// A command whose caller awaits its reply.
@@ -66,7 +73,7 @@ struct Awaited<'a> {
 }
 
 impl Awaited<'_> {
-    async fn wait(&mut self, patience: Option<Instant>) -> Result<Value, Unrecorded> {
+    async fn wait(&mut self, options: SendOptions<'_>) -> Result<Value, Unrecorded> {
         let (reply, _) = self.parts.as_mut().expect("a command is awaited once");
         let answer = reply.wait(self.deadline).await;
         let (mut reply, guard) = self.parts.take().expect("a command is awaited once");
@@ -75,15 +82,25 @@ impl Awaited<'_> {
                 guard.succeeded();
                 Ok(answer)
             }
-            Err(failure) => match patience.filter(|_| failure.is_late() && reply.is_sent()) {
-                None => Err(Unrecorded { failure, guard: Some(guard) }),
-                Some(until) => {
-                    guard.failed(failure.reason());
-                    // Rare, and therefore on the heap: the future of a call stays small.
-                    let answer = Box::pin(reply.wait_on(until)).await;
-                    answer.map_err(|failure| Unrecorded { failure, guard: None })
+            Err(failure) if failure.is_late() && reply.is_sent() => {
+                let Some(until) = options.patience else {
+                    if let Some(receive) = options.on_late {
+                        receive(reply);
+                    }
+                    return Err(Unrecorded { failure, guard: Some(guard) });
+                };
+                guard.failed(failure.reason());
+                // Rare, and therefore on the heap: the future of a call stays small.
+                let answer = Box::pin(reply.wait_on(until)).await;
+                if let (Err(failure), Some(receive)) = (&answer, options.on_late)
+                    && failure.is_late()
+                    && Instant::now() >= until
+                {
+                    receive(reply);
                 }
-            },
+                answer.map_err(|failure| Unrecorded { failure, guard: None })
+            }
+            Err(failure) => Err(Unrecorded { failure, guard: Some(guard) }),
         }
     }
 }
