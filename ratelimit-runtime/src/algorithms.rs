@@ -28,7 +28,8 @@ use crate::{
     time::{Micros, Timestamp},
 };
 
-/// Asks whether the heap may grow by so many bytes. A state that may not is left as it is.
+/// Asks whether the heap may grow by so many bytes: at most once in a decision, for all that it needs. A state that may
+/// not decides later calls as before.
 pub(crate) type AskForRoom<'a> = &'a mut dyn FnMut(usize) -> bool;
 
 /// The state of each algorithm. A policy of one tier needs no heap, unless its log grows or calls wait.
@@ -100,7 +101,7 @@ impl State {
         }
     }
 
-    /// Decides a call. Returns nothing, and changes nothing, if there is no room for the bytes that it needs.
+    /// Decides a call. Returns nothing, and counts nothing, if there is no room for the bytes that it needs.
     pub(crate) fn decide(
         &mut self,
         now: Timestamp,
@@ -282,7 +283,8 @@ pub(crate) mod tests {
         // A copy of a large log takes too long.
         let full = (before < 4_096).then(|| state.clone());
         let outcome = decide(state, &mut |bytes| {
-            asked += bytes;
+            assert_eq!(asked, 0, "asks once");
+            asked = bytes;
             true
         });
         let (after, outcome) = (heap_bytes(state), outcome.expect("there is room"));

@@ -263,7 +263,7 @@ impl MemoryStore {
         let (mut granted, mut more) = (before, Usage::default());
         let outcome = entry.decide(now, request, &mut |bytes| {
             more.bytes = bytes;
-            // Mostly a call needs none.
+            // Mostly a call needs none. It is asked for at most once, and perhaps more than is used.
             let has_room = bytes == 0 || self.budget.lock().take(key.name.text(), more);
             if has_room {
                 granted.bytes += bytes;

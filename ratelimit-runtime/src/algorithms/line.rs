@@ -47,6 +47,14 @@ struct PromisedTurn {
     generation: Generation,
 }
 
+/// A turn before it is promised.
+struct TurnPromise {
+    turn: PromisedTurn,
+    /// The counts with all turns and this one.
+    tail: Counts,
+    outcome: Outcome,
+}
+
 impl PromisedTurn {
     /// Adds the units of the turn, whatever room there is.
     fn count_in(self, counts: &mut Counts) {
@@ -136,7 +144,8 @@ impl State {
         }
         let turns = VecDeque::with_capacity(FIRST_TURNS);
         let mut line = TurnsAhead { tail: base.clone(), base, turns, promised: now };
-        let outcome = line.promise(now, now, request)?;
+        let promise = line.first_turn(now, now, request)?;
+        let outcome = line.promise(promise, now);
         Some((line, outcome))
     }
 
@@ -168,19 +177,32 @@ impl TurnsAhead {
         request: Request<'_>,
         room: AskForRoom<'_>,
     ) -> Option<Outcome> {
-        let turns = if request.max_wait > Micros::ZERO { self.turns_missing() } else { 0 };
-        // The counts are changed as soon as they have room.
-        if !room(turns * size_of::<PromisedTurn>()) || !self.add_counts(now, request, room) {
+        // A copy, if the policy is a new one: nothing has changed yet if there is no room.
+        let grown = (!self.tail.has_counts(now, request)).then(|| {
+            let mut line = self.clone();
+            line.add_counts(now, request);
+            line
+        });
+        let line = grown.as_ref().unwrap_or(self);
+        let promise = line.first_turn(line.end(now), now, request);
+        let turns = if promise.is_some() { line.turns_missing() } else { 0 };
+        let bytes = line.heap_bytes() + turns * size_of::<PromisedTurn>();
+        if !room(bytes.saturating_sub(self.heap_bytes())) {
             return None;
         }
-        let end = self.end(now);
-        Some(self.promise(end, now, request).unwrap_or_else(|| self.refuse(now, request)))
+        if let Some(line) = grown {
+            *self = line;
+        }
+        Some(match promise {
+            Some(promise) => self.promise(promise, now),
+            None => self.refuse(now, request),
+        })
     }
 
     /// Returns the refusal of a call that does not wait.
     fn peek(mut self, now: Timestamp, request: Request<'_>) -> Outcome {
         self.fold(now);
-        self.add_counts(now, Request { op: Op::Take, ..request }, &mut |_| true);
+        self.add_counts(now, Request { op: Op::Take, ..request });
         self.refuse(now, request)
     }
 
@@ -231,20 +253,12 @@ impl TurnsAhead {
         }
     }
 
-    /// Counts for the policy of a call from now on, unless it does so already. Returns `false` if there is no room.
-    fn add_counts(&mut self, now: Timestamp, request: Request<'_>, room: AskForRoom<'_>) -> bool {
-        if self.tail.has_counts(now, request) {
-            return true;
-        }
-        let mut base = self.base.clone();
-        base.decide(now, Request { cost: 0, ..request });
-        let before = self.base.heap_bytes() + self.tail.heap_bytes();
-        let has_room = room((2 * base.heap_bytes()).saturating_sub(before));
-        if has_room {
-            self.base = base;
+    /// Counts for the policy of a call from now on, unless it does so already.
+    fn add_counts(&mut self, now: Timestamp, request: Request<'_>) {
+        if !self.tail.has_counts(now, request) {
+            self.base.decide(now, Request { cost: 0, ..request });
             self.renew_tail();
         }
-        has_room
     }
 
     /// Counts all turns anew.
@@ -255,9 +269,14 @@ impl TurnsAhead {
         }
     }
 
-    /// Promises the first turn from `end` on at which the call is admitted. Returns nothing if it cannot
-    /// wait until then, would pass now, or finds the line full.
-    fn promise(&mut self, end: Timestamp, now: Timestamp, request: Request<'_>) -> Option<Outcome> {
+    /// Returns the first turn from `end` on at which the call is admitted; nothing if it cannot wait until then, would
+    /// pass now, or finds the line full.
+    fn first_turn(
+        &self,
+        end: Timestamp,
+        now: Timestamp,
+        request: Request<'_>,
+    ) -> Option<TurnPromise> {
         let policy = request.policy.without_count_rejected();
         let request = unrecorded(request, &policy);
         let Request { cost, max_wait, max_line, .. } = request;
@@ -272,13 +291,19 @@ impl TurnsAhead {
         if !taken.admitted {
             return None;
         }
-        let generation = tail.generation();
+        let turn = PromisedTurn { at: turn, units: cost, generation: tail.generation() };
+        let mark = Mark { at: turn.at, ..taken.mark };
+        let outcome = Outcome { turn: ahead, lasts: ahead + taken.lasts, mark, ..taken };
+        Some(TurnPromise { turn, tail, outcome })
+    }
+
+    /// Promises a turn.
+    fn promise(&mut self, promise: TurnPromise, now: Timestamp) -> Outcome {
+        let TurnPromise { turn, tail, outcome } = promise;
         self.turns.reserve_exact(self.turns_missing());
-        self.turns.push_back(PromisedTurn { at: turn, units: cost, generation });
-        self.tail = tail;
-        self.promised = now;
-        let mark = Mark { at: turn, ..taken.mark };
-        Some(Outcome { turn: ahead, lasts: ahead + taken.lasts, mark, ..taken })
+        self.turns.push_back(turn);
+        (self.tail, self.promised) = (tail, now);
+        outcome
     }
 
     /// Refuses a call behind others, and records the refusal if its policy counts it.
