@@ -51,8 +51,8 @@ impl Error for Unavailable {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnavailableReason {
-    /// No reply came within the limiter's deadline. A call that [`Deny`](crate::OnStoreError::Deny) refuses gets back
-    /// what the store counts later, if the reply comes within 10 s. Other calls may have been counted.
+    /// No reply came within the limiter's deadline. The call may have been counted; under
+    /// [`Deny`](crate::OnStoreError::Deny) it [gets its units back](crate::guide::failures) if the reply comes later.
     DeadlineExceeded,
     /// The connection is down or was lost.
     Disconnected,
