@@ -173,9 +173,14 @@ impl History {
         let mut faults = Vec::new();
         for (caller, calls) in self.by_caller() {
             let units = log.of(caller);
-            let too_many = |ends: &&[u64]| ends[promise.threshold] - ends[0] < promise.period;
-            faults.extend(units.windows(promise.threshold + 1).filter(too_many).map(|units| {
-                format!("caller {caller}: {} units in one window from {}", units.len(), units[0])
+            let unavailable = of(&calls, |outcome| matches!(outcome, Outcome::Unavailable(_)));
+            faults.extend((0..units.len()).filter_map(|first| {
+                let start = units[first];
+                let within = units[first..].partition_point(|at| *at < start + promise.period);
+                // Those of unavailable calls are given back.
+                let most = promise.threshold + promise.late_units(start, &unavailable);
+                (within > most)
+                    .then(|| format!("caller {caller}: {within} units in one window from {start}"))
             }));
             faults.extend(unmatched(&calls, &units, promise.late));
         }

@@ -37,18 +37,20 @@ impl Promise {
                 *lost.start() < start + self.period && start <= *lost.end()
             };
             let lost = self.losses.iter().filter(is_within).count();
-            let comes_back = |call: &&&Call| {
-                self.refills
-                    && call.asked < start + self.period
-                    && call.answered + self.late >= start
-            };
-            let returned = unavailable.iter().filter(comes_back).count();
+            let returned = if self.refills { self.late_units(start, unavailable) } else { 0 };
             let caller = admitted[0].caller;
             (held > self.threshold * (1 + lost) + returned).then(|| {
                 format!("caller {caller}: {held} units admitted in one window from {start}")
             })
         };
         starts.filter_map(fault).collect()
+    }
+
+    /// Returns the units of unavailable calls that a window perhaps has, or has got back.
+    pub(super) fn late_units(&self, start: u64, unavailable: &[&Call]) -> usize {
+        let is_near =
+            |call: &&&Call| call.asked < start + self.period && call.answered + self.late >= start;
+        unavailable.iter().filter(is_near).map(|call| call.cost).sum()
     }
 
     /// Returns the units that the last admission in a window has certainly had counted, its own included.
