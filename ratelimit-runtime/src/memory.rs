@@ -43,6 +43,7 @@ use self::{
 };
 use crate::{
     algorithms::State,
+    calendar::Zone,
     error::UnavailableReason,
     key::{InlineBytes, KeyHasher, KeyRef, Lookup, StoredCaller},
     request::{Answered, DecidedBy, Op, Outcome, PlainAnswer, PlainOutcome, Request},
@@ -192,12 +193,14 @@ impl MemoryStore {
     ) -> Result<Outcome, UnavailableReason> {
         let lookup = self.hasher.lookup(key);
         let shard = self.shard(&lookup);
+        // It takes a lock of the whole process, so not under that of the shard.
+        let zone = request.policy.get_zone().and_then(Zone::new);
         let mut table = shard.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
         // The dated policy outlives the request that refers to it.
         let dated;
         let request = if request.policy.is_calendar() {
-            dated = self.clock.dated(now, request).ok_or(UnavailableReason::StoreError)?;
+            dated = self.clock.dated(now, request, zone).ok_or(UnavailableReason::StoreError)?;
             dated.of(request)
         } else {
             request

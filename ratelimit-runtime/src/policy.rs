@@ -42,7 +42,7 @@ pub use self::{
     too_large::TooLarge,
     unit::QuotaUnit,
 };
-use crate::time::Micros;
+use crate::{calendar::Zone, time::Micros};
 
 /// A limit: a name, an algorithm, and one or more tiers that are decided together, also with the
 /// [calls in flight](Self::concurrency).
@@ -83,8 +83,10 @@ pub struct Policy {
     share: u8,
     blocks: [Micros; MAX_BLOCKS],
     /// The number of these lengths. Of further ones, one is counted, so that `validate` fails.
-    block_count: usize,
+    block_count: u8,
     zone: Option<&'static str>,
+    /// That zone, of a [dated](Self::dated) policy.
+    dated_zone: Option<Zone>,
     on_store_error: Option<OnStoreError>,
     /// That of an override.
     overridden_answer: Option<OnStoreError>,
@@ -176,6 +178,7 @@ impl Policy {
             blocks: [Micros::ZERO; MAX_BLOCKS],
             block_count: 0,
             zone: None,
+            dated_zone: None,
             on_store_error: None,
             overridden_answer: None,
             flags: Flags::of(algorithm),

@@ -74,8 +74,8 @@ impl Count for DatedWindow {
 
     fn new(policy: &Policy, tier: Tier, _: Timestamp) -> Self {
         let (start, span) = tier.dates();
-        let zone = policy.get_zone().and_then(Zone::new);
-        Self { period: tier.micros(), zone, since: start, start, span, units: 0, before: 0 }
+        let (period, zone) = (tier.micros(), policy.dated_zone());
+        Self { period, zone, since: start, start, span, units: 0, before: 0 }
     }
 
     fn is_same(&self, other: &Self) -> bool {

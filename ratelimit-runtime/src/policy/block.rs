@@ -55,12 +55,13 @@ impl Policy {
     /// ```
     pub const fn block(mut self, lengths: &[Duration]) -> Self {
         self.blocks = [Micros::ZERO; MAX_BLOCKS];
+        self.block_count = (lengths.len() > MAX_BLOCKS) as u8;
         let mut count = 0;
         while count < lengths.len() && count < MAX_BLOCKS {
             self.blocks[count] = Micros::whole_millis(lengths[count]);
             count += 1;
+            self.block_count += 1;
         }
-        self.block_count = count + (lengths.len() > MAX_BLOCKS) as usize;
         self.checked()
     }
 
@@ -76,13 +77,13 @@ impl Policy {
 
     /// Returns the lengths of blocks.
     pub(crate) fn block_lengths(&self) -> &[Micros] {
-        &self.blocks[..self.block_count.min(MAX_BLOCKS)]
+        &self.blocks[..usize::from(self.block_count).min(MAX_BLOCKS)]
     }
 
     /// Returns the lengths for the rules, with one more if there are too many.
     pub(super) fn block_drafts(&self) -> Vec<Option<u64>> {
         let mut lengths: Vec<_> = self.block_lengths().iter().map(|it| Some(it.get())).collect();
-        if self.block_count > MAX_BLOCKS {
+        if usize::from(self.block_count) > MAX_BLOCKS {
             lengths.push(None);
         }
         lengths

@@ -6,7 +6,7 @@ use ratelimit_core::{Algorithm, CalendarUnit, PolicyFault};
 
 use super::{Policy, Span, StateKind, Tier};
 use crate::{
-    calendar::{self, Windows},
+    calendar::{self, Windows, Zone},
     time::Timestamp,
 };
 
@@ -82,12 +82,23 @@ impl Policy {
         calendar::windows(self.calendar_unit()?, self.zone, now)
     }
 
-    /// Returns the policy whose window is the second one of these, for a store whose clock is ahead of the UNIX epoch.
-    pub(crate) fn dated(&self, [_, start, end, _]: Windows, ahead: u64) -> Self {
-        let mut policy = *self;
+    /// Returns the policy in its zone whose window is the second one of these, for a store whose clock is ahead of the
+    /// UNIX epoch.
+    pub(crate) fn dated(
+        &self,
+        zone: Option<Zone>,
+        [_, start, end, _]: Windows,
+        ahead: u64,
+    ) -> Self {
+        let mut policy = Self { dated_zone: zone, ..*self };
         let at = Timestamp::new(start.wrapping_add(ahead));
         policy.tiers[0] = policy.tiers[0].dated(at, Span::new(start, end));
         policy
+    }
+
+    /// Returns the zone of a [dated](Self::dated) policy; `None` is UTC.
+    pub(crate) const fn dated_zone(&self) -> Option<Zone> {
+        self.dated_zone
     }
 
     /// Returns the period as people read it: `month (Europe/Berlin)`, or a length of time.

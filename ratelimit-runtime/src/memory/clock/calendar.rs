@@ -2,7 +2,7 @@
 
 use super::{Clock, EPOCH};
 use crate::{
-    calendar,
+    calendar::{self, Zone},
     policy::Policy,
     request::Request,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -58,10 +58,15 @@ impl Clock {
 
     /// Returns the policies of a request in the present window of the calendar; nothing for an unknown zone.
     #[cold]
-    pub(in super::super) fn dated(&self, now: Timestamp, request: Request<'_>) -> Option<Dated> {
+    pub(in super::super) fn dated(
+        &self,
+        now: Timestamp,
+        request: Request<'_>,
+        zone: Option<Zone>,
+    ) -> Option<Dated> {
         let ahead = self.calendar.ahead(now);
         let windows = request.policy.windows_at(now.get().wrapping_sub(ahead))?;
-        let dated = |policy: &Policy| policy.dated(windows, ahead);
+        let dated = |policy: &Policy| policy.dated(zone, windows, ahead);
         Some(Dated { policy: dated(request.policy), written: dated(request.written) })
     }
 }
