@@ -1,4 +1,8 @@
-//! The window of the calendar in plain Rust: the same rule as `calendar_window.lua`.
+//! The window of the calendar in plain Rust: the rule of `calendar_window.lua`, for one process.
+//!
+//! It has no `turn` and no `early`, because one process has one database of zones, by which each window has one end. It
+//! has a zone and `before`, because the system's clock may be set while the store's goes on: a window that seemed to be
+//! over is then the present one of its zone once more.
 
 use super::{
     per_tier::{Count, GivenBack},
@@ -112,6 +116,7 @@ impl Count for DatedWindow {
         if is_next {
             self.units = 0;
         } else if is_of_zone {
+            // If it seemed to be over, the clock was set back since: by the calendar it goes on.
             self.units = self.units.max(self.before);
         }
         if self.units == 0 || is_of_zone || self.start > now {
