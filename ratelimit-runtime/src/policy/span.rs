@@ -14,7 +14,7 @@ const QUARTER: u64 = 6 * 60 * 60 * SECOND;
 pub(crate) struct Span(pub(super) u32);
 
 impl Span {
-    const SECONDS: u32 = (1 << 22) - 1;
+    const SECONDS_MASK: u32 = (1 << 22) - 1;
 
     #[expect(
         clippy::cast_possible_truncation,
@@ -25,12 +25,12 @@ impl Span {
     }
 
     pub(crate) fn length(self) -> Micros {
-        Micros::new(u64::from(self.0 & Self::SECONDS) * SECOND)
+        Micros::new(u64::from(self.0 & Self::SECONDS_MASK) * SECOND)
     }
 
     /// Returns `true` if the window starts later than the other one, on the calendar.
     pub(crate) fn is_after(self, other: Self) -> bool {
-        let [own, other] = [self, other].map(|it| it.0 & !Self::SECONDS);
+        let [own, other] = [self, other].map(|it| it.0 & !Self::SECONDS_MASK);
         own.wrapping_sub(other).cast_signed() > 0
     }
 }
