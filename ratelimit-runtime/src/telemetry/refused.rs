@@ -112,28 +112,33 @@ impl RefusalSketch {
             self.unsampled.fetch_add(1, Ordering::Relaxed);
             return;
         };
+        let current = self.current(&mut minutes, now);
+        current.minute.calls += 1;
+        current.count(caller);
+    }
+
+    /// Returns the sketch of the minute of this time, with the refusals that were not sampled.
+    #[inline(always)]
+    fn current<'a>(
+        &self,
+        minutes: &'a mut Option<Box<Minutes>>,
+        now: Micros,
+    ) -> &'a mut CurrentMinute {
         let minutes = minutes.get_or_insert_with(|| Minutes::new(minute_of(now)));
         if now >= minutes.current.ends {
             minutes.end_minute(minute_of(now));
         }
-        minutes.current.minute.calls += 1;
         if self.unsampled.load(Ordering::Relaxed) > 0 {
             minutes.current.minute.calls += self.unsampled.swap(0, Ordering::Relaxed);
         }
-        minutes.current.count(caller);
+        &mut minutes.current
     }
 
     /// Returns the number of refused calls in a window of time.
     pub(super) fn calls_within(&self, window: TimeWindow) -> u64 {
         let mut minutes = self.minutes.lock();
-        let late = self.unsampled.swap(0, Ordering::Relaxed);
-        if late > 0 {
-            let now = minute_of(time::uptime().into());
-            let minutes = minutes.get_or_insert_with(|| Minutes::new(now));
-            if minutes.current.minute.number < now {
-                minutes.end_minute(now);
-            }
-            minutes.current.minute.calls += late;
+        if self.unsampled.load(Ordering::Relaxed) > 0 {
+            self.current(&mut minutes, time::uptime().into());
         }
         minutes.as_ref().map_or(0, |minutes| minutes.since(window.first()).map(|it| it.calls).sum())
     }
