@@ -1,4 +1,4 @@
-//! The policy, the enforcement or the answer of one call, after overrides.
+//! The type of what overrides make of one call: a policy, an enforcement or an answer. `snapshot.rs` chooses it.
 
 use std::sync::Arc;
 

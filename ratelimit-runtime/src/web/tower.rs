@@ -2,6 +2,7 @@
 //!
 //! [`IdentityLayer`] sets the ambient caller, and headers with the remaining quota on the response.
 //! [`RateLimitLayer`] applies limits to the requests of a service, before it is called.
+//! [`ProblemJson`] builds the response to a refused request, unless the program brings a function for it.
 //!
 //! # Attribute or layer
 //!

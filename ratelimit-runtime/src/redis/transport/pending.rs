@@ -1,4 +1,5 @@
-//! Commands under way, and their replies.
+//! Commands under way, and the waits for their replies. The replies of a managed connection are matched with their
+//! commands in `multiplexer.rs`.
 
 use std::{sync::Arc, time::Duration};
 
