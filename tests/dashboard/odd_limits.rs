@@ -19,11 +19,13 @@ async fn a_limit_may_have_the_name_of_what_every_object_has() {
         return;
     }
     let service = Service::start(|| Access::Act).await;
-    // Known, and not yet called.
+    // Known, and all but one not yet called.
     for name in ["constructor", "__proto__", "toString"] {
         let limit = Policy::sliding_window(name, MINUTE, 5);
         service.limiter.peek(&limit, "alice").await.unwrap();
     }
+    let called = Policy::sliding_window("constructor", MINUTE, 5);
+    service.limiter.check(&called, "alice").await.unwrap();
     let browser = open(&service).await;
     until_said(&browser, "[data-limit=paced] .sum .number", "0").await;
     click(&browser, "[data-limit=constructor] .row").await;

@@ -5,7 +5,8 @@ const token = document.querySelector('meta[name=token]').content;
 let process = '';
 
 /** Reads an answer. Limits may have the names of what every other object has. */
-const read = (text) => JSON.parse(text, (_, it) => (it?.constructor === Object ? Object.assign(Object.create(null), it) : it));
+const read = (text) => JSON.parse(text, (_, it) => (
+  it !== null && typeof it === 'object' && !Array.isArray(it) ? Object.assign(Object.create(null), it) : it));
 
 /** Has something done; throws an error that says in words why it was not. */
 export const act = (what, body) => ask(what, {
