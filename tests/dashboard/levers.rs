@@ -244,6 +244,26 @@ async fn an_operator_finds_the_three_levers_on_the_page() {
     let hour = Duration::from_secs(3_600);
     assert_eq!(off.until, Some(off.from.unwrap() + hour));
     click(&browser, "[data-take-back]").await;
+    until_said(&browser, "#change-rows li", "→ none").await;
+    // As does one in the place of an override that begins later.
+    let from = off.from.unwrap() + hour;
+    let later = Override::new().enforcement(Enforcement::DryRun).from(from);
+    let bob = overrides.by("bob");
+    bob.here().set("hello", later.clone()).unwrap();
+    bob.here().set("*", later).unwrap();
+    until_said(&browser, ".more .facts", "dry run, from ").await;
+    find(&browser, ".more [name=begins] option[value='']").await.click().await.unwrap();
+    click(&browser, "[data-enforce=off]").await;
+    until_said(&browser, ".more .facts", "off, from ").await;
+    assert_eq!(overrides.by_source("hello")[0].1.until, Some(from + hour));
+    until_said(&browser, "#all", "dry run, from ").await;
+    click(&browser, "#kill").await;
+    click(&browser, "#dialog [name=enforcement][value=off]").await;
+    click(&browser, "#dialog-confirm").await;
+    until_said(&browser, "#all-answer", "in effect").await;
+    assert_eq!(overrides.by_source("*")[0].1.until, Some(from + hour));
+    bob.here().remove("*");
+    click(&browser, "[data-take-back]").await;
 
     // All limits, and one of them by itself.
     click(&browser, "#kill").await;
@@ -254,7 +274,6 @@ async fn an_operator_finds_the_three_levers_on_the_page() {
     click(&browser, "#dialog [data-scale]").await;
     until_said(&browser, "#all", "all limits: scale 0.5 (alice)").await;
     until_said(&browser, ".more .facts", "holds now1 per 1m").await;
-    find(&browser, ".more [name=begins] option[value='']").await.click().await.unwrap();
     fill(&browser, ".more [name=scale]", "2").await;
     click(&browser, ".more [data-scale]").await;
     until_said(&browser, ".more .facts", "holds now4 per 1m").await;

@@ -103,9 +103,9 @@ function doing(scope, answer, overrides) {
     try {
       const [limit, chosen] = [body.limit ?? scope.limit(), body.scope ?? scope.scope()];
       const hasTimes = !['override', 'apply-candidate'].includes(what) && body.numbers !== null;
-      const times = hasTimes ? scope.times(body.enforcement === 'off') : {};
-      // The times are those of the whole override, also of what another operator has set.
       const before = overrides().find((it) => it.limit === limit && it.scope === chosen)?.what;
+      const times = hasTimes ? scope.times(body.enforcement === 'off', before) : {};
+      // The times are those of the whole override, also of what another operator has set.
       const others = Object.entries(before ?? {}).filter(([field]) => !['from', 'until', 'by', ...OWN[what] ?? [body.field]].includes(field));
       const moment = (at) => new Date(at === 'never' ? 0 : at ?? 0).getTime();
       const changed = Object.keys(times).filter((it) => moment(before?.[it]) !== moment(times[it]));

@@ -354,7 +354,8 @@ async function ofAll(action, body) {
 }
 at('dialog-confirm').addEventListener('click', () => {
   const chosen = dialog.querySelector('[name=enforcement]:checked')?.value ?? '';
-  return ofAll('enforcement', () => ({ limit: '*', enforcement: chosen || null, ...allScope.times(chosen === 'off') }));
+  const before = view.of_all.find(({ scope }) => scope === allScope.scope())?.what;
+  return ofAll('enforcement', () => ({ limit: '*', enforcement: chosen || null, ...allScope.times(chosen === 'off', before) }));
 });
 at('dialog-values').replaceWith(...valueFields((field, value) => ofAll('field', () => ({ limit: '*', field, value, ...allScope.times() }))));
 

@@ -72,11 +72,11 @@ export function scopeForm(name = '*') {
     scope: () => (fleet.checked ? 'fleet' : 'process'),
     /** Why an action has less effect than the operator wanted, to be asked before it. */
     instead: () => (wanted === 'fleet' && view?.fleet_failure ? effect(view, false) : ''),
-    /** The begin and the end. Throws an error in words if no time was chosen. */
-    times(isOff = false) {
+    /** The begin and the end, in the place of `before` if that is known. Throws an error in words if no time was chosen. */
+    times(isOff = false, before = undefined) {
       const times = { from: begin.chosen(), until: end.chosen() };
       // An off that begins later ends an hour after that.
-      const start = Math.max(Date.now(), Date.parse(times.from) || 0);
+      const start = Math.max(Date.now(), Date.parse(times.from || before?.from) || 0);
       if (isOff && times.until === '') times.until = new Date(start + 3600000).toISOString();
       return Object.fromEntries(Object.entries(times).filter(([, time]) => time !== ''));
     },
