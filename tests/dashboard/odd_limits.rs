@@ -1,8 +1,8 @@
 //! The page is right about limits of odd names and policies.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use harness::{RedisServer, ran_in_own_process};
+use harness::{RedisServer, ran_in_own_process, until};
 use ratelimit_dashboard::Access;
 use ratelimit_runtime::{Limiter, OnStoreError, Override, Policy, RateLimitError, rate_limit};
 use serde_json::json;
@@ -79,6 +79,29 @@ async fn the_share_that_redis_did_not_decide_is_one_of_all_calls() {
     let (_, share) = said.as_str().unwrap().split_once("did not decide ").unwrap();
     let share: u32 = share.trim_end_matches(" %").parse().unwrap();
     assert!((40..=60).contains(&share), "{said}");
+    is_clean(&browser, &service).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_build_that_does_not_report_all_calls_has_a_share_of_the_known_ones() {
+    let server = RedisServer::start();
+    let service = Service::of(server.limiter().await, || Access::View).await;
+    let browser = open(&service).await;
+    find(&browser, "#counts option[value=fleet]").await.click().await.unwrap();
+    let mut calls = 0;
+    until("the share", async || {
+        calls += 1;
+        let limit = json!({
+            "name": "older", "admitted": 2 * calls, "refused": calls, "undecided": calls,
+            "refused_within": [0, 0, 0], "callers": [],
+        });
+        let now = SystemTime::now();
+        let report = json!({ "name": "older", "started": now, "reported": now, "limits": [limit] });
+        let () = server.command(&format!("HSET ratelimit:status older {report}"));
+        let rows = browser.value("document.querySelector('#fleet-rows').textContent").await;
+        rows.as_str().unwrap().contains("Redis did not decide 34 %").then_some(())
+    })
+    .await;
     is_clean(&browser, &service).await;
 }
 

@@ -37,11 +37,13 @@ export function fleetOf(name) {
 function row(of) {
   const last = of.at(-1);
   const [admitted, refused, undecided, calls] = sum(Object.keys(last.limits).map((name) => rates(of, name)));
+  // Older builds do not report all calls.
+  const all = Math.max(calls, admitted + refused, undecided);
   return element('li', {},
     element('span', { class: 'name' }, last.name),
     element('span', { class: 'what' }, `${last.version ? `version ${last.version}, ` : ''}since ${time(last.started)}: `
       + `${rate(admitted)} admitted/s, ${rate(refused)} refused/s`
-      + (undecided > 0 ? `, Redis did not decide ${Math.ceil((undecided / Math.max(calls, undecided)) * 100)} %` : '')));
+      + (undecided > 0 ? `, Redis did not decide ${Math.ceil((undecided / all) * 100)} %` : '')));
 }
 
 function take(processes, known) {
