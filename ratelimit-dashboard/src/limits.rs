@@ -128,7 +128,9 @@ impl Dashboard {
             let names = [Some(name), first.map(|first| first.declared().name())];
             let of = |name| candidates.iter().find(|candidate| candidate.limit == name);
             let candidate = names.into_iter().flatten().find_map(of);
-            let now = first.map(|first| self.effective(first).now.unwrap_or(*first.declared()));
+            // Values of a dynamic limit are those of a recent call.
+            let now = first.and_then(|first| self.effective(first).now);
+            let now = now.or_else(|| counts.policy().copied());
             let view = json!({
                 // The calls of this process that wait in line.
                 "waiting": counts.waiting(),
@@ -274,19 +276,19 @@ fn policy_view(policy: &Policy) -> Value {
 /// Returns the refused calls by reason, of those that have occurred.
 fn refused_by(counts: &PolicyStats, policy: Option<&Policy>) -> Vec<(String, u64)> {
     let tiers = policy.map_or(&[][..], Policy::tiers);
-    // An override may have had more of them than there are now.
-    let windows = (0..MAX_TIERS).map(|index| {
-        let known = tiers.get(index).filter(|tier| !tier.period().is_zero());
-        let window = known.map(|tier| format!("{:?} window", tier.period()));
-        (window.unwrap_or_else(|| "another window".to_owned()), counts.refused_by_tier(index))
+    let windows = tiers.iter().enumerate().map(|(index, tier)| {
+        (format!("{:?} window", tier.period()), counts.refused_by_tier(index))
     });
+    // An override may have had more of them than there are now.
+    let former = (tiers.len()..MAX_TIERS).map(|index| counts.refused_by_tier(index)).sum();
+    let former = ("a window of other numbers".to_owned(), former);
     let others = [
         ("in flight", Verdict::Busy),
         ("shut out", Verdict::Denied),
         ("too large", Verdict::TooLarge),
     ];
     let others = others.map(|(reason, verdict)| (reason.to_owned(), counts.total(verdict)));
-    windows.chain(others).filter(|(_, calls)| *calls > 0).collect()
+    windows.chain([former]).chain(others).filter(|(_, calls)| *calls > 0).collect()
 }
 
 /// Returns the enforcement of a limit after the global one, and its source.

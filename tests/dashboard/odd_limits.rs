@@ -116,6 +116,11 @@ async fn of_each_call(limiter: &Limiter, few: u32, many: u32) -> Result<(), Rate
     Ok(())
 }
 
+#[rate_limit(name = "of each period", period = period, threshold = 1, key = 1, limiter = limiter)]
+async fn of_each_period(limiter: &Limiter, period: Duration) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
 #[tokio::test]
 async fn each_window_that_has_refused_is_told() {
     const ONE: Policy = Policy::sliding_window("of one", MINUTE, 9);
@@ -140,5 +145,24 @@ async fn each_window_that_has_refused_is_told() {
     limiter.check(&ONE, "alice").await.unwrap_err();
     assert_eq!(refused_by("of one").await, json!([["3600s window", 1]]));
     limiter.overrides().here().remove("of one");
-    assert_eq!(refused_by("of one").await, json!([["another window", 1]]));
+    assert_eq!(refused_by("of one").await, json!([["a window of other numbers", 1]]));
+    // So had it two windows more than now.
+    let several = Override::new()
+        .tier(Duration::from_millis(1), 1)
+        .tier(Duration::from_millis(3), 2)
+        .tier(60 * MINUTE, 3);
+    limiter.overrides().here().set("of one", several).unwrap();
+    for _ in 0..3 {
+        limiter.check(&ONE, "bob").await.unwrap();
+        pause().await;
+    }
+    limiter.check(&ONE, "bob").await.unwrap_err();
+    limiter.overrides().here().remove("of one");
+    assert_eq!(refused_by("of one").await, json!([["a window of other numbers", 2]]));
+
+    // The periods come with each call, too.
+    let period = Duration::from_secs(90);
+    of_each_period(&limiter, period).await.unwrap();
+    of_each_period(&limiter, period).await.unwrap_err();
+    assert_eq!(refused_by("of each period").await, json!([["90s window", 1]]));
 }
