@@ -85,7 +85,7 @@ pub(super) struct ApplyCandidate {
     limit: String,
     scope: Option<Scope>,
     /// The candidate that the operator has seen; any if none.
-    tried: Option<Value>,
+    seen: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -119,6 +119,19 @@ struct Edit<'a> {
     words: &'a str,
     change: Change<'a>,
     effect: Effect,
+}
+
+impl<'a> Edit<'a> {
+    /// Returns the edit of one limit that comes without times.
+    fn untimed(
+        limit: &str,
+        scope: Option<Scope>,
+        words: &'a str,
+        change: Change<'a>,
+    ) -> Result<Self, ActionError> {
+        let limit = Dashboard::find(limit).ok_or_else(unknown)?.name;
+        Ok(Self { limit, words, change, effect: Effect { scope, ..Effect::default() } })
+    }
 }
 
 enum Change<'a> {
@@ -169,19 +182,15 @@ pub(super) async fn set_candidate(action: Action<SetCandidate>) -> Answer {
 }
 
 pub(super) async fn apply_candidate(action: Action<ApplyCandidate>) -> Answer {
-    let ApplyCandidate { limit, scope, tried } = action.body;
-    let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
-    let effect = Effect { scope, ..Effect::default() };
-    let change = Change::ApplyCandidate(tried);
-    let edit = Edit { limit, words: "candidate applied", change, effect };
+    let ApplyCandidate { limit, scope, seen } = action.body;
+    let change = Change::ApplyCandidate(seen);
+    let edit = Edit::untimed(&limit, scope, "candidate applied", change)?;
     action.dashboard.change(&action.viewer, edit).await
 }
 
 pub(super) async fn clear_override(action: Action<ClearOverride>) -> Answer {
     let ClearOverride { limit, scope } = action.body;
-    let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
-    let effect = Effect { scope, ..Effect::default() };
-    let edit = Edit { limit, words: "override removed", change: Change::Clear, effect };
+    let edit = Edit::untimed(&limit, scope, "override removed", Change::Clear)?;
     action.dashboard.change(&action.viewer, edit).await
 }
 
@@ -242,8 +251,8 @@ impl Dashboard {
                 fields.extend(with);
             }
             Change::ApplyCandidate(seen) => {
-                let tried = fields.get(CANDIDATE);
-                if tried.is_none() || seen.is_some() && seen.as_ref() != tried {
+                let held = fields.get(CANDIDATE);
+                if held.is_none() || seen.is_some() && seen.as_ref() != held {
                     let why = "the candidate has changed or ended since; look at it again";
                     return Err(ActionError::new(StatusCode::CONFLICT, why));
                 }

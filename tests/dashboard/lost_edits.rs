@@ -65,7 +65,7 @@ async fn a_candidate_that_another_operator_has_changed_or_ended_is_not_applied()
     let tried = |threshold: u32| json!({ "limit": "mine", "numbers": { "threshold": threshold } });
     done(&operator, "candidate", tried(20)).await;
     let seen = operator.told_of("mine").await["overrides"][0]["what"]["candidate"].clone();
-    let apply = json!({ "limit": "mine", "tried": seen });
+    let apply = json!({ "limit": "mine", "seen": seen });
     done(&operator, "candidate", tried(1)).await;
     let (status, told) = operator.act("apply-candidate", apply.clone()).await;
     assert_eq!(status, 409, "{told}");

@@ -11,12 +11,12 @@ export function candidateCard(run) {
   const what = element('p', { 'data-candidate': 'numbers' });
   const calls = element('p', { 'data-candidate': 'calls' });
   let tried = null;
-  const act = (action, body, words) => () => run(action, { ...body(), limit: tried.limit, scope: tried.scope }, words);
+  const of = (body) => ({ ...body, limit: tried.limit, scope: tried.scope });
   // The one that is shown: another operator may have changed it since.
   const apply = element('button', { type: 'button', class: 'primary', 'data-apply-candidate': true,
-    onclick: act('apply-candidate', () => ({ tried: tried.what.candidate }), 'the candidate is applied') }, 'Apply candidate');
+    onclick: () => run('apply-candidate', of({ seen: tried.what.candidate }), 'the candidate is applied') }, 'Apply candidate');
   const end = element('button', { type: 'button', 'data-end-candidate': true,
-    onclick: act('candidate', () => ({ numbers: null }), 'the candidate ends') }, 'End candidate');
+    onclick: () => run('candidate', of({ numbers: null }), 'the candidate ends') }, 'End candidate');
   const place = element('section', { class: 'card', 'aria-labelledby': heading, hidden: true },
     element('h3', { id: heading }, 'Candidate'), what, calls, element('div', { class: 'buttons' }, apply, end));
   return {
