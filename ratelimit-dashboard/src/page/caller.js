@@ -87,8 +87,9 @@ export function callerForm(name, scope) {
 function told(quota, what) {
   const isReset = what === 'reset';
   if (quota.remaining === undefined) {
-    const end = quota.next === null ? '' : ` for ${wait(quota.next)}`;
-    return [...isReset ? [['done', 'Reset.', 'done']] : [], ...quota.denied ? [['calls', `shut out${end}`, 'denied']] : []];
+    const facts = isReset ? [['done', 'Reset.', 'done']] : [];
+    if (quota.denied) facts.push(['calls', `shut out${quota.next === null ? '' : ` for ${wait(quota.next)}`}`, 'denied']);
+    return facts;
   }
   const facts = isReset ? [['done', `Reset. ${quota.remaining} of ${quota.threshold} left.`, 'done']] : [];
   const limit = quota.period === 0 ? inFlight(quota.threshold) : `${quota.threshold} per ${period(quota.period)}`;
