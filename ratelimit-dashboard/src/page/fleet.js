@@ -24,19 +24,20 @@ function rates(of, name) {
   return [0, 1, 2, 3].map((count) => (seconds > 0 ? ((now[count] ?? 0) - (first.limits[name]?.[count] ?? 0)) / seconds : 0));
 }
 
-const sum = (lists) => lists.reduce((all, list) => list.map((value, index) => value + (all[index] ?? 0)), [0, 0, 0]);
+/** The sums of lists of this length. */
+const sum = (length, lists) => Array.from({ length }, (_, index) => lists.reduce((all, list) => all + list[index], 0));
 
 /** The sums of a limit over the fleet; null while this process is shown. */
 export function fleetOf(name) {
   if (!isFleet()) return null;
   const all = [...reports.values()];
-  const [admittedRate, refusedRate] = sum(all.map((of) => rates(of, name)));
-  return { admittedRate, refusedRate, refused: sum(all.map((of) => of.at(-1).limits[name]?.slice(4) ?? [0, 0, 0])), at_limit: 0 };
+  const [admittedRate, refusedRate] = sum(4, all.map((of) => rates(of, name)));
+  return { admittedRate, refusedRate, refused: sum(3, all.map((of) => of.at(-1).limits[name]?.slice(4) ?? [0, 0, 0])), at_limit: 0 };
 }
 
 function row(of) {
   const last = of.at(-1);
-  const [admitted, refused, undecided, calls] = sum(Object.keys(last.limits).map((name) => rates(of, name)));
+  const [admitted, refused, undecided, calls] = sum(4, Object.keys(last.limits).map((name) => rates(of, name)));
   // Older builds do not report all calls.
   const all = Math.max(calls, admitted + refused, undecided);
   return element('li', {},
