@@ -44,7 +44,7 @@ impl Drop for InMemory {
     }
 }
 
-impl<'a> Call<'a> {
+impl Call<'_> {
     /// Returns the permit of a call, if memory has admitted it with one.
     #[inline]
     pub(super) fn permit_of(
