@@ -1,24 +1,41 @@
-//! `cargo run -p examples-mcp --example mcp` ! ! An MCP server with three tools: `search` has a limit for each caller,
-//`report` one of calls in flight, and `ask` ! one of tokens, which is settled at what the answer took. Without
-//arguments the program is rmcp's client, and starts ! itself as a server on stdio, `mcp stdio`. It prints ! ! ```text !
-//search rust    3 books ! search tokio   1 book ! search axum    429 rate limit `search` exceeded: at most 2 per 3s,
-//retry after 3s; wait .. s, then repeat this call !                {"limit":2,"remaining":0,"retryAfterMs":3000} !
-//search axum    2 books ! report a       printed ! report b       tool error: rate limit `report` is busy: at most 1 in
-//flight.. ! ask why        700 tokens ! ask how        700 tokens ! ask who        700 tokens ! ask when       429 rate
-//limit `ask` exceeded: at most 2500 per 3600s, retry after 3600s; wait .. s, then repeat this call !
-//{"limit":2500,"remaining":400,"retryAfterMs":3600000} ! ``` ! ! With an address it is the same server on HTTP, `mcp
-//127.0.0.1:3000`, where each known API key is a caller: ! ! ```text ! $ cargo run -p examples-mcp --example mcp call
-//http://127.0.0.1:3000/mcp key-of-alice ! search rust    3 books ! search tokio   1 book ! search axum    429 rate
-//limit `search` exceeded: at most 2 per 3s, retry after 3s; wait .. s, then repeat this call !
-//{"limit":2,"remaining":0,"retryAfterMs":3000} ! search axum    2 books ! .. ! $ for text in rust tokio axum; do curl
-//-s 127.0.0.1:3000/mcp -H 'authorization: Bearer key-of-bob' -H 'accept: application/json, text/event-stream' -H
-//'content-type: application/json' -d
-//'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search","arguments":{"text":"'$text'"}}}'; echo; done
-//! {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"3 books"}],"isError":false}} !
-//{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"1 book"}],"isError":false}} !
-//{"jsonrpc":"2.0","id":1,"error":{"code":429,"message":"rate limit `search` exceeded: at most 2 per 3s, retry after 3s;
-//wait .. s, then repeat this call","data":{"limit":2,"remaining":0,"retryAfterMs":3000}}} ! $ curl -i -H
-//'authorization: Bearer invented' http://127.0.0.1:3000/mcp ! HTTP/1.1 401 Unauthorized ! ```
+//! `cargo run -p examples-mcp --example mcp`
+//!
+//! An MCP server with three tools: `search` has a limit for each caller, `report` one of calls in flight, and `ask`
+//! one of tokens, which is settled at what the answer took. Without arguments the program is rmcp's client, and starts
+//! itself as a server on stdio, `mcp stdio`. It prints
+//!
+//! ```text
+//! search rust    3 books
+//! search tokio   1 book
+//! search axum    429 rate limit `search` exceeded: at most 2 per 3s, retry after 3s; wait .. s, then repeat this call
+//!                {"limit":2,"remaining":0,"retryAfterMs":3000}
+//! search axum    2 books
+//! report a       printed
+//! report b       tool error: rate limit `report` is busy: at most 1 in flight..
+//! ask why        700 tokens
+//! ask how        700 tokens
+//! ask who        700 tokens
+//! ask when       429 rate limit `ask` exceeded: at most 2500 per 3600s, retry after 3600s; wait .. s, then repeat this call
+//!                {"limit":2500,"remaining":400,"retryAfterMs":3600000}
+//! ```
+//!
+//! With an address it is the same server on HTTP, `mcp 127.0.0.1:3000`, where each known API key is a caller:
+//!
+//! ```text
+//! $ cargo run -p examples-mcp --example mcp call http://127.0.0.1:3000/mcp key-of-alice
+//! search rust    3 books
+//! search tokio   1 book
+//! search axum    429 rate limit `search` exceeded: at most 2 per 3s, retry after 3s; wait .. s, then repeat this call
+//!                {"limit":2,"remaining":0,"retryAfterMs":3000}
+//! search axum    2 books
+//! ..
+//! $ for text in rust tokio axum; do curl -s 127.0.0.1:3000/mcp -H 'authorization: Bearer key-of-bob' -H 'accept: application/json, text/event-stream' -H 'content-type: application/json' -d '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search","arguments":{"text":"'$text'"}}}'; echo; done
+//! {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"3 books"}],"isError":false}}
+//! {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"1 book"}],"isError":false}}
+//! {"jsonrpc":"2.0","id":1,"error":{"code":429,"message":"rate limit `search` exceeded: at most 2 per 3s, retry after 3s; wait .. s, then repeat this call","data":{"limit":2,"remaining":0,"retryAfterMs":3000}}}
+//! $ curl -i -H 'authorization: Bearer invented' http://127.0.0.1:3000/mcp
+//! HTTP/1.1 401 Unauthorized
+//! ```
 
 use std::{env, error::Error, process::Stdio, time::Duration};
 
