@@ -338,7 +338,7 @@ pub fn admit_all<const N: usize>(parts: [JointCheck; N]) -> Started<JointAnswers
 #[inline]
 fn start_all<const N: usize, A: 'static>(
     mut parts: [JointCheck; N],
-    end: impl Fn(&mut JointCall<FunctionCall>) -> A + Send + 'static,
+    end: fn(&mut JointCall<FunctionCall>) -> A,
 ) -> Started<JointAnswers<N, A>> {
     let end_all =
         move |parts: &mut [JointCheck; N]| array::from_fn(|index| end(&mut parts[index].0));

@@ -264,7 +264,7 @@ impl<'a> Call<'a> {
 
     /// Returns the decision of an admitted call, with a receipt if a store counted it.
     #[inline]
-    pub(super) fn decision(self, effective: &Effective<'_>, outcome: &Outcome) -> Decision {
+    fn decision(self, effective: &Effective<'_>, outcome: &Outcome) -> Decision {
         let request = self.request(effective);
         let has_window = !effective.policy().tiers().is_empty();
         if request.op == Op::Take && outcome.decided_by.counts() && has_window {

@@ -67,11 +67,8 @@ impl MemoryStore {
         let shard = self.shard(&lookup);
         let mut table = shard.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        let at = table.position(&lookup)?;
+        let at = table.find(&lookup, now)?;
         let entry = &mut table.entries[at];
-        if entry.is_forgotten(now) {
-            return None;
-        }
         let (before, until) = (entry.bytes(), entry.expires);
         let changed = change(entry, now);
         let (after, expires) = (entry.bytes(), entry.expires);

@@ -198,8 +198,13 @@ impl ShardTable {
 
     #[inline(always)]
     pub(super) fn find_mut(&mut self, lookup: &Lookup<'_>, now: Timestamp) -> Option<&mut Entry> {
-        let at = self.position(lookup)?;
-        Some(&mut self.entries[at]).filter(|entry| !entry.is_forgotten(now))
+        self.find(lookup, now).map(|at| &mut self.entries[at])
+    }
+
+    /// Returns the position of a key that does not count as absent.
+    #[inline(always)]
+    pub(super) fn find(&self, lookup: &Lookup<'_>, now: Timestamp) -> Option<usize> {
+        self.position(lookup).filter(|at| !self.entries[*at].is_forgotten(now))
     }
 
     /// Takes units of a key that is stored, or refuses one: see [`State::take_units`], which returns nothing for a
@@ -223,7 +228,7 @@ impl ShardTable {
     }
 
     #[inline(always)]
-    pub(super) fn position(&self, lookup: &Lookup<'_>) -> Option<usize> {
+    fn position(&self, lookup: &Lookup<'_>) -> Option<usize> {
         let wanted = Slot { hash: part_of_index(lookup.hash), at: 0 };
         // Without a closure, which would be called for each candidate.
         for slot in self.index.iter_hash(wanted.hash()) {
