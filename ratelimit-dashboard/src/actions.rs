@@ -9,6 +9,7 @@ use crate::{
     ActionError, Answer, Dashboard,
     access::Viewer,
     acting::Action,
+    effect::{Effect, fields_of},
     reply,
     scope::{ALL_LIMITS, Scope},
 };
@@ -28,22 +29,6 @@ const ENFORCEMENTS: [&str; 2] = ["enforcement", "enforce"];
 
 /// The fields that alone are no override.
 const IS_NOTHING: [&str; 3] = ["from", "until", "by"];
-
-/// The begin and the end of an override that has none.
-const NEVER: &str = "never";
-
-/// Where an action takes effect, and when.
-#[derive(Default, Deserialize)]
-pub(super) struct Effect {
-    pub(super) scope: Option<Scope>,
-    /// A time, or `never` for no begin; as before if none.
-    from: Option<String>,
-    /// A time, or `never`; as before if none.
-    until: Option<String>,
-    /// `true` if the times are also those of what the action leaves as it is.
-    #[serde(default)]
-    ends_whole: bool,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -318,48 +303,6 @@ fn one_of(name: &str, fields: &[&str]) -> Result<(), ActionError> {
 /// Returns a field with a value, or none.
 fn field(name: &str, value: Option<impl Serialize>) -> Map<String, Value> {
     value.map(|value| (name.to_owned(), json!(value))).into_iter().collect()
-}
-
-impl Effect {
-    /// Returns the times that the action changes, in words.
-    fn changed_times(&self) -> &'static str {
-        if self.from.is_some() { "the times are those" } else { "the end is that" }
-    }
-
-    fn has_times(&self) -> bool {
-        self.from.is_some() || self.until.is_some()
-    }
-
-    /// Sets the begin and the end of an override that takes the place of another one.
-    pub(super) fn time_in_place_of(
-        &self,
-        before: Option<&Override>,
-        fields: &mut Map<String, Value>,
-    ) {
-        let mut before = fields_of(before);
-        for (name, time) in ["from", "until"].into_iter().filter_map(|it| before.remove_entry(it)) {
-            fields.entry(name).or_insert(time);
-        }
-        self.time(fields);
-    }
-
-    /// Sets the begin and the end of an override that an operator has chosen.
-    fn time(&self, fields: &mut Map<String, Value>) {
-        for (name, time) in [("from", &self.from), ("until", &self.until)] {
-            if let Some(time) = time {
-                fields.remove(name);
-                fields.extend((time != NEVER).then(|| (name.to_owned(), json!(time))));
-            }
-        }
-    }
-}
-
-/// Returns the fields of an override; none without one.
-fn fields_of(what: Option<&Override>) -> Map<String, Value> {
-    match serde_json::to_value(what) {
-        Ok(Value::Object(fields)) => fields,
-        _ => Map::new(),
-    }
 }
 
 /// Parses the override of these fields.

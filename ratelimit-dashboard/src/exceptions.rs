@@ -13,8 +13,9 @@ use serde_json::{Map, Value, json};
 use crate::{
     ActionError, Answer, Dashboard,
     acting::{Acting, Action},
-    actions::{self, Effect, answer, refused},
+    actions::{self, answer, refused},
     callers::CallerPart,
+    effect::Effect,
     reply,
     scope::{ALL_LIMITS, Scope},
 };

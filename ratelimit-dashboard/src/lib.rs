@@ -83,6 +83,7 @@ mod access;
 mod acting;
 mod actions;
 mod callers;
+mod effect;
 mod exceptions;
 mod fleet;
 mod history;
