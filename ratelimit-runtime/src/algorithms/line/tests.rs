@@ -9,7 +9,7 @@ use fastrand::Rng;
 
 use self::reference::{Promised, Reference};
 use super::*;
-use crate::policy::Policy;
+use crate::{algorithms::State, policy::Policy};
 
 const SECOND: u64 = 1_000_000;
 
