@@ -19,6 +19,8 @@ mod locked;
 mod model;
 mod names;
 #[cfg(test)]
+mod nearly_full;
+#[cfg(test)]
 mod pauses;
 mod permits;
 mod refusal;

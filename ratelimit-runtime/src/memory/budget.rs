@@ -36,6 +36,9 @@ pub(super) struct Budget {
     used: Usage,
     /// By name. Names are part of the program, and so their number is bounded.
     limits: HashMap<&'static str, Account>,
+    /// How often memory may be asked for before a test fails.
+    #[cfg(test)]
+    pub(super) asks_left: usize,
 }
 
 struct Account {
@@ -75,7 +78,13 @@ impl Removed {
 
 impl Budget {
     pub(super) fn new(bounds: Usage) -> Self {
-        Self { bounds, used: Usage::default(), limits: HashMap::new() }
+        Self {
+            bounds,
+            used: Usage::default(),
+            limits: HashMap::new(),
+            #[cfg(test)]
+            asks_left: usize::MAX,
+        }
     }
 
     pub(super) fn used(&self) -> Usage {
@@ -102,6 +111,11 @@ impl Budget {
         limit: &'static str,
         more: Usage,
     ) -> Option<&'static PolicyName> {
+        #[cfg(test)]
+        {
+            assert!(self.asks_left > 0, "a call asks for memory again and again");
+            self.asks_left -= 1;
+        }
         let (bounds, used) = (self.bounds, self.used);
         let account = self.account(limit);
         if !has_room(bounds, used, account.used, more) {
