@@ -325,10 +325,13 @@ impl Limiter {
     /// [lease](Policy::lease) back, and waits for all of them, as before the process ends. In memory there is
     /// nothing to send.
     ///
+    /// It also waits for late replies to calls that [`OnStoreError::Deny`](crate::OnStoreError::Deny) has refused, and
+    /// gives back what these have taken.
+    ///
     /// # Errors
     ///
-    /// [`FlushError`] with the number of settles, releases and leases that could not be sent. Those that may
-    /// still be of use are sent when Redis is back, or by the next flush.
+    /// [`FlushError`] with the number of settles, releases and leases that could not be sent, and of replies that
+    /// have not come within two deadlines. What may still be of use is sent when Redis is back, or by the next flush.
     pub async fn flush(&self) -> Result<(), FlushError> {
         match self.inner.backend.redis() {
             None => Ok(()),

@@ -140,8 +140,8 @@ impl RedisBackend {
         self.outbox.send(key, content).await;
     }
 
-    /// Gives all leases back, sends what is posted, and waits for what others send. Returns the number of
-    /// commands that could not be sent.
+    /// Gives all leases back, sends what is posted, and waits for what others send and for late replies. Returns the
+    /// number of commands that could not be sent, and of replies that have not come.
     pub(crate) async fn flush(&self) -> usize {
         self.leases.give_all_back().await + self.outbox.flush().await
     }
@@ -216,7 +216,14 @@ impl RedisBackend {
             }
         }
         let sent = self.store.clock().surely_past();
-        match self.store.servers.decide(key, request, permit, deadline, on_late).await {
+        let permit_id = permit.as_deref().map(|permit| permit.id);
+        let late = |reply, echo| {
+            if let Some(receive) = on_late {
+                let expected = self.outbox.expect();
+                receive(LateReply { reply, echo, permit: permit_id, expected });
+            }
+        };
+        match self.store.servers.decide(key, request, permit, deadline, &late).await {
             Ok(outcome) => {
                 let trip = RoundTrip { sent, answered: self.store.clock().now() };
                 if self.pauses.are_ended_by(key, request, outcome, trip) {

@@ -13,6 +13,7 @@ mod idle;
 mod in_flight;
 // A long test, which the test runner starts by name: early, and beside those that mostly wait.
 mod in_turn;
+mod late;
 mod leases;
 mod line;
 mod mixed;

@@ -11,11 +11,9 @@ use harness::{
     uncached, until, until_decided, wait_for,
 };
 use ratelimit_runtime::{OnStoreError, Policy, RateLimitError, UnavailableReason};
-use tokio::runtime::Builder;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const POLICY: Policy = Policy::sliding_window("p", MINUTE, 3);
-const LONG: Policy = Policy::sliding_window("long", Duration::from_secs(600), 3);
 const LOG: Policy = Policy::sliding_window("log", MINUTE, 100_000);
 
 /// The time in which callers recover from an outage.
@@ -75,81 +73,6 @@ async fn a_server_that_pauses_writes_is_an_outage_that_passes() {
     let pause = |server: &mut RedisServer| server.command("CLIENT PAUSE 60000 WRITE");
     let go = |server: &mut RedisServer| server.command("CLIENT UNPAUSE");
     server_outage("CLIENT PAUSE WRITE", &mut server, 16, pause, go).await;
-}
-
-#[tokio::test]
-async fn calls_that_a_stalled_server_gets_to_after_their_refusal_are_given_back() {
-    let server = RedisServer::start();
-    let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
-    let algorithms = [
-        Policy::sliding_window,
-        Policy::sliding_counter,
-        Policy::fixed_window,
-        Policy::token_bucket,
-    ];
-    for policy in algorithms.map(|new| new("late", 10 * MINUTE, 100)) {
-        limiter.check(&policy, "alice").await.unwrap();
-        server.signal("STOP");
-        let calls: Vec<_> = (0..50)
-            .map(|_| {
-                let limiter = limiter.clone();
-                tokio::spawn(async move { limiter.check(&policy, "alice").await })
-            })
-            .collect();
-        for call in calls {
-            let reason = unavailable(call.await.unwrap());
-            assert_eq!(reason, UnavailableReason::DeadlineExceeded);
-        }
-        server.signal("CONT");
-        until_decided(&limiter).await;
-        until("the calls to be given back", async || {
-            let left = limiter.peek(&policy, "alice").cost(0).await.ok()?;
-            (left.remaining() >= 99).then_some(())
-        })
-        .await;
-    }
-}
-
-#[tokio::test]
-async fn refused_calls_are_given_back_also_after_their_connection_has_been_replaced() {
-    let server = RedisServer::start();
-    let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
-    limiter.check(&LONG, "alice").await.unwrap();
-    server.signal("STOP");
-    for call in 0..4 {
-        // One of them waits in vain before it is refused.
-        let max_wait = if call == 3 { 2 * DEADLINE } else { Duration::ZERO };
-        let answer = limiter.check(&LONG, "alice").max_wait(max_wait).await;
-        assert_eq!(unavailable(answer), UnavailableReason::DeadlineExceeded, "{call}");
-    }
-    tokio::time::sleep(Duration::from_secs(4)).await;
-    server.signal("CONT");
-    until("the calls to be given back", async || {
-        let left = limiter.peek(&LONG, "alice").cost(0).await.ok()?;
-        (left.remaining() == 2).then_some(())
-    })
-    .await;
-    // None of them comes later.
-    tokio::time::sleep(BACK).await;
-    assert_eq!(limiter.peek(&LONG, "alice").cost(0).await.unwrap().remaining(), 2);
-}
-
-#[test]
-fn a_refused_call_is_given_back_although_its_runtime_has_ended() {
-    let server = RedisServer::start();
-    let home = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let other = Builder::new_current_thread().enable_all().build().unwrap();
-    let limiter = home.block_on(limiter_on(&server.url(), OnStoreError::Deny));
-    home.block_on(async { limiter.check(&LONG, "alice").await }).unwrap();
-    server.signal("STOP");
-    let reason = unavailable(other.block_on(async { limiter.check(&LONG, "alice").await }));
-    assert_eq!(reason, UnavailableReason::DeadlineExceeded);
-    drop(other);
-    server.signal("CONT");
-    home.block_on(until("the call to be given back", async || {
-        let left = limiter.peek(&LONG, "alice").cost(0).await.ok()?;
-        (left.remaining() == 2).then_some(())
-    }));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -246,7 +246,7 @@ fn a_flush_tells_what_an_ended_connection_cannot_send() {
     assert_eq!(unsent.unsent(), 1);
     assert_eq!(
         unsent.to_string(),
-        "rate limit settles and releases could not be sent to the store: 1"
+        "settles, releases or refunds have not reached the rate limit store: 1"
     );
 }
 

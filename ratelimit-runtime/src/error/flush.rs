@@ -15,7 +15,8 @@ impl FlushError {
         if unsent == 0 { Ok(()) } else { Err(Self { unsent }) }
     }
 
-    /// Returns the number of settles, of releases of permits, and of unused leases that were not sent.
+    /// Returns the number of settles, of releases of permits, and of unused leases that were not sent, and of refused
+    /// calls that may still be counted.
     #[must_use]
     pub fn unsent(&self) -> usize {
         self.unsent
@@ -24,7 +25,8 @@ impl FlushError {
 
 impl fmt::Display for FlushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rate limit settles and releases could not be sent to the store: {}", self.unsent)
+        let unsent = self.unsent;
+        write!(f, "settles, releases or refunds have not reached the rate limit store: {unsent}")
     }
 }
 

@@ -266,7 +266,8 @@ impl LimiterBuilder {
     /// The limiter sends `EVALSHA`, `EVAL` and `UNLINK`. Its deadline and its circuit breaker
     /// apply; the connection itself has to reconnect. Turn its retries off: a client that sends a
     /// command again after a timeout may charge a call twice. `ClusterConnection` does so unless
-    /// its `retries` are 0.
+    /// its `retries` are 0. A call that [`OnStoreError::Deny`] has refused gets its units back if the reply comes within the
+    /// response timeout of the connection, which is 500 ms by default, and at most 10 s.
     ///
     /// ```no_run
     /// use ratelimit_runtime::Limiter;

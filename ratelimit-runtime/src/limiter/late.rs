@@ -1,4 +1,4 @@
-//! The units of a call that was refused because Redis had not answered in time: they are given back.
+//! The units and the permit of a call that was refused because Redis had not answered in time: they are given back.
 
 use std::sync::Arc;
 
@@ -11,20 +11,23 @@ use crate::{
     request::{OnStoreError, Op, Request},
 };
 
+/// Returns `true` if the units of a call are given back. A repetition of a request id finds its charge instead.
+fn has_own_units(request: &Request<'_>) -> bool {
+    request.id.is_none() && request.policy.has_window()
+}
+
 impl Call<'_> {
-    /// Returns `true` if the call is refused without a reply, and is to have back what Redis counts later. A repetition
-    /// of a request id finds its charge instead.
+    /// Returns `true` if the call is refused without a reply, and is to have back what Redis counts later.
     pub(super) fn is_refused_late(self, effective: &Effective<'_>, request: Request<'_>) -> bool {
         let of_call = self.on_store_error(request.policy);
         let on_store_error = self.limiter.inner.backend.on_store_error(of_call);
         on_store_error == OnStoreError::Deny
             && !effective.is_dry_run()
             && request.op == Op::Take
-            && request.id.is_none()
-            && request.policy.has_window()
+            && (has_own_units(&request) || request.takes_permit())
     }
 
-    /// Gives the units of a call back once the reply says that it has taken them.
+    /// Gives what a call has taken back once the reply says so.
     pub(super) fn give_back_late(
         self,
         effective: &Effective<'_>,
@@ -34,19 +37,22 @@ impl Call<'_> {
         let (limiter, call) = (Arc::downgrade(&self.limiter.inner), self.owned());
         let key = self.limiter.inner.backend.key(request.policy, self.caller);
         let (enforcement, changed) = (effective.enforcement, effective.changed.clone());
-        let Request { max_wait, max_line, cost, .. } = request;
+        let Request { max_wait, max_line, cost, id, .. } = request;
         background::start(async move {
             let written = &call.policy;
             let effective = Effective { written, enforcement, changed };
             let request = Request::new(effective.policy(), Op::Take, cost);
-            let request = Request { written, max_wait, max_line, ..request };
-            let outcome = reply.outcome(&key, request).await;
-            if let Some((outcome, limiter)) = outcome.zip(limiter.upgrade())
-                && outcome.admitted
-            {
-                let decision = Decision::counted(limiter.id, &call.caller, request, outcome);
-                decision.settle_as(0, written.has_block());
-            }
+            let request = Request { written, id, max_wait, max_line, ..request };
+            let received = reply.receive(&key, request, |outcome| {
+                if let Some(limiter) = limiter.upgrade()
+                    && outcome.admitted
+                    && has_own_units(&request)
+                {
+                    let decision = Decision::counted(limiter.id, &call.caller, request, outcome);
+                    decision.settle_as(0, written.has_block());
+                }
+            });
+            received.await;
         });
     }
 }

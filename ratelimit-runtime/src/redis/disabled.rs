@@ -70,7 +70,7 @@ without_value! {
 
 without_value! {
     LateReply
-    async fn outcome(&Key, Request<'_>) -> Option<Outcome>;
+    async fn receive(&Key, Request<'_>, impl FnOnce(Outcome)) -> ();
 }
 
 /// Receives the late reply to a decision.

@@ -47,7 +47,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 pub(crate) struct Outbox {
     store: Arc<RedisStore>,
     queue: Mutex<PostedQueue>,
-    /// Notified when a command that was under way has arrived, or waits again.
+    /// Notified when a command that was under way has arrived, or waits again, and when a late reply has come.
     ended: Notify,
     /// Called for every command that has arrived.
     pub(super) on_delivery: OnceLock<OnDelivery>,
@@ -58,6 +58,8 @@ struct PostedQueue {
     waiting: VecDeque<Parcel>,
     /// The number of commands that are being sent.
     under_way: usize,
+    /// The number of late replies that are awaited: a command may follow each of them.
+    expected: usize,
     /// Sends what waits.
     task: Worker,
     /// The number of lost commands.
@@ -83,6 +85,11 @@ struct SentParcel {
     outbox: Arc<Outbox>,
     /// None once it has arrived.
     parcel: Option<Parcel>,
+}
+
+/// A late reply that is awaited, and that a command may follow.
+pub(super) struct ExpectedReply {
+    pub(super) outbox: Arc<Outbox>,
 }
 
 impl Content {
@@ -169,6 +176,13 @@ impl Drop for SentParcel {
     }
 }
 
+impl Drop for ExpectedReply {
+    fn drop(&mut self) {
+        self.outbox.queue.lock().expected -= 1;
+        self.outbox.ended.notify_waiters();
+    }
+}
+
 impl PostedQueue {
     fn is_full(&self) -> bool {
         self.waiting.len() + self.under_way >= MAX_WAITING
@@ -231,6 +245,12 @@ impl Outbox {
         if let Some(command) = self.place(key, content, true) {
             command.send().await;
         }
+    }
+
+    /// Lets a flush wait for a late reply.
+    pub(super) fn expect(self: &Arc<Self>) -> ExpectedReply {
+        self.queue.lock().expected += 1;
+        ExpectedReply { outbox: Arc::clone(self) }
     }
 
     /// Returns a command that is to be sent now. Others wait while Redis does not answer, unless this one `is_first`.
@@ -337,29 +357,34 @@ impl Outbox {
         Ok(())
     }
 
-    /// Returns the commands that wait or are under way, and those that were lost so far.
+    /// Returns the commands that wait, are under way or may follow late replies, and those that were lost so far.
     fn left(&self) -> (usize, usize) {
         let queue = self.queue.lock();
-        (queue.waiting.len() + queue.under_way, queue.lost)
+        (queue.waiting.len() + queue.under_way + queue.expected, queue.lost)
     }
 
-    /// Waits until no command is under way.
+    /// Waits until no command is under way, and no late reply is awaited.
     async fn none_under_way(&self) {
         loop {
             let ended = self.ended.notified();
-            if self.queue.lock().under_way == 0 {
+            let is_over = {
+                let queue = self.queue.lock();
+                queue.under_way + queue.expected == 0
+            };
+            if is_over {
                 return;
             }
             ended.await;
         }
     }
 
-    /// Sends what is posted, and waits for what others send. Returns the number of commands that could not be
-    /// sent.
+    /// Sends what is posted, and waits for what others send and for late replies. Returns the number of commands that
+    /// could not be sent, and of replies that have not come.
     pub(super) async fn flush(self: &Arc<Self>) -> usize {
         let (_, lost_before) = self.left();
         while self.send_round().await.1 > 0 {}
-        // Commands that others send take at most the deadline, and wait again if they fail.
+        // Commands that others send take at most the deadline, and wait again if they fail. Late replies are there as
+        // soon as Redis answers.
         let _ = timeout(2 * self.store.deadline, self.none_under_way()).await;
         while self.send_round().await.1 > 0 {}
         let (left, lost) = self.left();

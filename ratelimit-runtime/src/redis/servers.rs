@@ -19,9 +19,8 @@ pub(super) use self::{
     node::{Lane, Node},
 };
 use super::{
-    late::{LateReply, OnLate},
     script::{Attempt, Grant, LeaseCall, ScriptCall},
-    transport::{Command, ConnectOptions, Connector, Failure, Kind, Target},
+    transport::{Command, ConnectOptions, Connector, Failure, Kind, PendingReply, Target},
 };
 use crate::{
     error::{Fault, ServerStatus, UnavailableReason},
@@ -81,25 +80,22 @@ impl Servers {
         breakers.iter().map(|breaker| breaker.status()).collect()
     }
 
+    /// Decides a request. A reply that does not come in time is passed on, with the number by which it names its call.
     pub(crate) async fn decide(
         &self,
         key: &Key,
         request: Request<'_>,
         permit: Option<&mut PermitRequest>,
         deadline: Instant,
-        on_late: Option<OnLate<'_>>,
+        on_late: &(dyn Fn(PendingReply, u64) + Sync),
     ) -> Result<Outcome, UnavailableReason> {
         let call = ScriptCall::decision(key, request, permit.as_deref().copied());
         let may_wait = request.max_wait > Micros::ZERO;
         let patience = may_wait.then(|| Instant::now() + Duration::from(request.max_wait));
         let is_idempotent = call.is_idempotent();
-        let receive = |reply| {
-            if let Some(on_late) = on_late {
-                on_late(LateReply::new(reply, &call));
-            }
-        };
+        let on_late = |reply| on_late(reply, call.echo());
         let options =
-            SendOptions { is_idempotent, patience, on_late: Some(&receive), ..IDEMPOTENT };
+            SendOptions { is_idempotent, patience, on_late: Some(&on_late), ..IDEMPOTENT };
         let mut permit = permit;
         let command = |attempt| {
             if let Some(permit) = &mut permit {

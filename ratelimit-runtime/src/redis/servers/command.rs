@@ -25,7 +25,8 @@ pub(crate) struct SendOptions<'a> {
     pub(crate) lane: Lane,
     /// The time until which a sent command is awaited beyond its deadline. Sent again, it could count twice.
     pub(crate) patience: Option<Instant>,
-    /// Receives the reply to a sent command of which the deadline has passed, and the time of the patience.
+    /// Receives the reply to a sent command of which the deadline has passed, and the time of the patience, or for which
+    /// another connection has been tried in vain meanwhile.
     pub(crate) on_late: Option<&'a (dyn Fn(PendingReply) + Sync)>,
 }
 
@@ -94,7 +95,6 @@ impl Awaited<'_> {
                 let answer = Box::pin(reply.wait_on(until)).await;
                 if let (Err(failure), Some(receive)) = (&answer, options.on_late)
                     && failure.is_late()
-                    && Instant::now() >= until
                 {
                     receive(reply);
                 }
