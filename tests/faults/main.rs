@@ -14,6 +14,7 @@ mod in_flight;
 // A long test, which the test runner starts by name: early, and beside those that mostly wait.
 mod in_turn;
 mod late;
+mod late_at_random;
 mod leases;
 mod line;
 mod mixed;
