@@ -98,9 +98,10 @@ fn none_left(item: &str) -> Option<f64> {
 
 /// Returns the parts of a text between separators outside of quotes.
 fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
-    let mut is_quoted = false;
+    let (mut is_quoted, mut is_escaped) = (false, false);
     text.split(move |it| {
-        is_quoted ^= it == '"';
+        is_quoted ^= it == '"' && !is_escaped;
+        is_escaped = is_quoted && it == '\\' && !is_escaped;
         it == separator && !is_quoted
     })
 }
@@ -194,6 +195,7 @@ mod tests {
             (&[("ratelimit", "\"default\";r=0;t=30")][..], 30.0),
             (&[("ratelimit", "\"a,;r=0;t=9\";r=5;t=90, \"b\";r=0;t=7, \"c\";t=8;r=0")], 8.0),
             (&[("ratelimit", "\"a\";r=1;t=90"), ("ratelimit", "\"b\";r=0;t=8")], 8.0),
+            (&[("ratelimit", r#""6\" by 9\\";r=0;t=7, "b";r=0;t=8"#)], 8.0),
             (&[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "12")], 12.0),
             (&[("ratelimit-remaining", "0"), ("ratelimit-reset", "12")], 12.0),
             (
