@@ -6,8 +6,8 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{
-    GenericArgument, Path, PathArguments, ReturnType, Token, Type, TypeInfer, parse_quote,
-    spanned::Spanned,
+    AssocType, GenericArgument, Path, PathArguments, ReturnType, Token, Type, TypeInfer,
+    TypeParamBound, parse_quote, spanned::Spanned,
 };
 
 use crate::{return_type, tokens::spanned};
@@ -126,16 +126,32 @@ fn without_impl(ty: Type) -> Type {
             Type::Reference(ty)
         }
         Type::Path(mut ty) => {
-            for segment in &mut ty.path.segments {
-                let PathArguments::AngleBracketed(list) = &mut segment.arguments else { continue };
-                for argument in &mut list.args {
-                    if let GenericArgument::Type(ty) = argument {
-                        *ty = without_impl(ty.clone());
-                    }
-                }
-            }
+            replace_impl(&mut ty.path);
             Type::Path(ty)
         }
+        Type::TraitObject(mut ty) => {
+            for bound in &mut ty.bounds {
+                if let TypeParamBound::Trait(bound) = bound {
+                    replace_impl(&mut bound.path);
+                }
+            }
+            Type::TraitObject(ty)
+        }
         other => other,
+    }
+}
+
+/// Replaces every `impl Trait` among the arguments of a path, as in `Vec<T>` and in `Iterator<Item = T>`.
+fn replace_impl(path: &mut Path) {
+    for segment in &mut path.segments {
+        let PathArguments::AngleBracketed(list) = &mut segment.arguments else { continue };
+        for argument in &mut list.args {
+            let (GenericArgument::Type(ty) | GenericArgument::AssocType(AssocType { ty, .. })) =
+                argument
+            else {
+                continue;
+            };
+            *ty = without_impl(ty.clone());
+        }
     }
 }

@@ -64,6 +64,11 @@ async fn values() -> impl Iterator<Item = u32> + Send {
 }
 
 #[rate_limit(threshold = 1, fallible)]
+async fn boxed_values() -> Box<dyn Iterator<Item = impl Into<u32>> + Send> {
+    Box::new([1_u8, 2].into_iter())
+}
+
+#[rate_limit(threshold = 1, fallible)]
 async fn moved((mut first, _): (Vec<u32>, u32), mut second: String) -> (Vec<u32>, String) {
     first.push(1);
     second.push('!');
@@ -136,6 +141,7 @@ async fn values_of_every_kind_come_in_ok() {
     assert_eq!(once(|| inferred("x")).await, None);
     assert_eq!(once(|| generic("a", [0; 3])).await, ("a", 3));
     assert_eq!(once(values).await.sum::<u32>(), 6);
+    assert_eq!(once(boxed_values).await.map(Into::into).sum::<u32>(), 3);
     let words = ["seven".to_owned()];
     assert_eq!(once(|| borrowed(&words)).await.to_string(), "seven");
     let (numbers, text) = once(|| moved((vec![0], 0), String::from("a"))).await;
