@@ -96,7 +96,8 @@ impl Check<'_> {
         let (at, limiter) = match limiter {
             Some(expr) => {
                 let limiter = function.localize(expr);
-                (expr.span(), quote!(&(#limiter)))
+                // The parameter's type would otherwise be expected of each branch of an `if` or `match`.
+                (expr.span(), quote!(&*&(#limiter)))
             }
             None => (Span::call_site(), quote!(#private::limiter())),
         };

@@ -79,6 +79,14 @@ async fn a_named_limiter_decides_through_any_pointer() {
         async fn call(&self) -> Done {
             Ok(())
         }
+
+        #[rate_limit(
+            threshold = 1,
+            limiter = if let Some(other) = other { other } else { &self.limiter }
+        )]
+        async fn call_by(&self, other: Option<&Limiter>) -> Done {
+            Ok(())
+        }
     }
 
     #[rate_limit(threshold = 1, limiter = Limiter::in_memory())]
@@ -91,6 +99,9 @@ async fn a_named_limiter_decides_through_any_pointer() {
     first.call().await.unwrap();
     second.call().await.unwrap();
     assert!(is_exceeded(&first.call().await));
+    first.call_by(None).await.unwrap();
+    first.call_by(Some(&second.limiter)).await.unwrap();
+    assert!(is_exceeded(&second.call_by(None).await));
     for _ in 0..3 {
         anew().await.unwrap();
     }

@@ -71,7 +71,7 @@ pub async fn report<T: Display>(
                 ::ratelimit_runtime::__private::part(&(user.id)).pick(),
                 &mut __ratelimit.0.caller,
             );
-            __ratelimit.0.admit_under(&(limiter), &__ratelimit.1)
+            __ratelimit.0.admit_under(&*&(limiter), &__ratelimit.1)
         };
         match __ratelimit {
             ::ratelimit_runtime::__private::Started::Ready(
