@@ -34,7 +34,9 @@ pub(crate) fn inner_block(brace: &Brace) -> Brace {
 /// Returns the tokens, each with the span `span`.
 pub(crate) fn spanned(tokens: &impl ToTokens, span: Span) -> TokenStream {
     let respan = |mut token: TokenTree| {
-        token.set_span(span);
+        let is_dollar_crate = matches!(&token, TokenTree::Ident(ident) if ident == "$crate");
+        // Its own span says which crate it is: that of the macro which contains it.
+        token.set_span(if is_dollar_crate { token.span().located_at(span) } else { span });
         token
     };
     tokens.to_token_stream().into_iter().map(respan).collect()

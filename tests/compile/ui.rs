@@ -46,6 +46,55 @@ fn valid_handlers_compile_and_mistakes_are_errors_at_their_token() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
+/// A crate that re-exports the runtime, and a macro of it around the attribute.
+const WRAPPER: &str = "
+    #[doc(hidden)]
+    pub use ratelimit_runtime as limits;
+
+    #[macro_export]
+    macro_rules! limited {
+        ($name:ident($user:ident), $threshold:expr, $policy:path) => {
+            #[$crate::limits::rate_limit(crate = $crate::limits, name = \"brief\", key = ($user, 1), threshold = $threshold)]
+            #[$crate::limits::rate_limit(crate = $crate::limits, policy = $policy, key = $user)]
+            async fn $name($user: u32) -> Result<(), $crate::limits::RateLimitError> {
+                Ok(())
+            }
+        };
+    }
+";
+
+/// A program that has the runtime by that crate alone.
+const WRAPPED: &str = "
+    #![deny(warnings, unused_qualifications)]
+
+    use wrapper::limits::Policy;
+
+    const DAILY: Policy = Policy::fixed_window(\"daily\", std::time::Duration::from_secs(86_400), 9);
+
+    wrapper::limited!(call(user), if user > 0 { 5_u32 } else { 1 }, DAILY);
+
+    fn main() {
+        drop(call(1));
+    }
+";
+
+/// `$crate` is the crate of the macro, also at the place of its caller's tokens.
+#[test]
+fn a_macro_of_another_crate_may_contain_the_attribute() {
+    let compiler = Compiler::new();
+    let metadata = |name, code, options: &[&str]| {
+        let path = compiler.scratch(name);
+        fs::write(&path, code).expect("the program is written");
+        let written = compiler.compile_with(options, &path, "metadata");
+        written.unwrap_or_else(|errors| panic!("{errors}"))
+    };
+    let library = metadata("wrapper", WRAPPER, &["--crate-type=lib"]);
+    // The compiler knows a library by its name.
+    let named = library.with_file_name("libwrapper.rmeta");
+    fs::rename(library, &named).expect("the library is renamed");
+    metadata("wrapped", WRAPPED, &[&format!("--extern=wrapper={}", named.display())]);
+}
+
 /// The programs in a folder of `ui`, from the workspace.
 fn programs(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new("tests/compile/ui").join(folder);
