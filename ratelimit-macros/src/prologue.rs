@@ -133,7 +133,7 @@ impl AfterBody {
     /// charge. `kept` is the variable with the decision.
     fn new(check: Check<'_>, kept: &Ident) -> Option<(Self, TokenStream)> {
         let Settle { output, units } = check.spec.settle.as_ref()?;
-        let charge = format_ident!("{}charge_{kept}", check.it, span = check.it.span());
+        let charge = format_ident!("{}charge_{}", check.it, kept, span = check.it.span());
         let (private, at) = (check.private(), units.span());
         let (here, units) = (spanned(&private, at), check.function.localize(units));
         let closure = quote_spanned! {at=>

@@ -75,13 +75,14 @@ impl SharedPolicy {
                     let check = quote_spanned!(at=> #own::#name(&#path));
                     return quote!(const _: () = #check;);
                 }
-                let check = quote_spanned!(at=> #own::#name(policy));
+                let check = quote_spanned!(at=> #own::#name(__policy));
+                // A binding cannot have the name of a constant, as that of the plans may be.
                 quote! {
                     const _: () = {
-                        let mut plan = 0;
-                        while let ::core::option::Option::Some(policy) = #private::plan_at(&#path, plan) {
+                        let mut __plan = 0;
+                        while let ::core::option::Option::Some(__policy) = #private::plan_at(&#path, __plan) {
                             #check;
-                            plan += 1;
+                            __plan += 1;
                         }
                     };
                 }

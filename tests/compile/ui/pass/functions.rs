@@ -144,6 +144,16 @@ pub async fn paced(burst: u32) -> Result<(), RateLimitError> {
     Ok(())
 }
 
+/// The decision has the name of a keyword.
+///
+/// # Errors
+///
+/// The refusal.
+#[rate_limit(decision = r#try, settle = |_| 1_u32)]
+pub async fn keyword() -> Result<u32, RateLimitError> {
+    Ok(r#try.remaining())
+}
+
 fn assert_send<T: Send>(_: T) {}
 
 /// Names of a body do not reach the prologue, nor the other way round.
@@ -170,7 +180,9 @@ mod hygiene {
 /// them, and an argument names one.
 #[allow(non_upper_case_globals, non_camel_case_types, dead_code)]
 mod constants {
-    use ratelimit_runtime::{RateLimitError, rate_limit};
+    use std::time::Duration;
+
+    use ratelimit_runtime::{Plans, Policy, RateLimitError, rate_limit};
 
     const __ratelimit: u8 = 1;
     const __ratelimit_call: u8 = 1;
@@ -181,6 +193,14 @@ mod constants {
     pub(super) async fn named() -> Result<u8, RateLimitError> {
         let __ratelimit_answer = __ratelimit_answer;
         Ok(__ratelimit)
+    }
+
+    const policy: Policy = Policy::sliding_window("free", Duration::from_secs(60), 1);
+    const plan: Plans = Plans::new("plans", "free", policy);
+
+    #[rate_limit(policy = plan, plan = "free", request_id = 1)]
+    pub(super) async fn by_plan() -> Result<(), RateLimitError> {
+        Ok(())
     }
 
     macro_rules! limited {
@@ -218,7 +238,8 @@ fn main() {
     assert_send(Arc::clone(&service).by_arc());
     drop(Service { limiter: Limiter::in_memory() }.by_value());
     drop(reply());
+    drop(keyword());
     drop(hygiene::shadowed());
     drop(renamed::by_path());
-    drop((constants::named(), constants::by_macro()));
+    drop((constants::named(), constants::by_macro(), constants::by_plan()));
 }
