@@ -157,6 +157,12 @@ impl Function {
                  implementations of the trait"
             );
         }
+        if is_boxed_future(output) {
+            return format!(
+                "write `async fn {name}`, or end its body with `Box::pin(async move {{ .. }})`, in \
+                 which the limit is asked"
+            );
+        }
         format!(
             "write `async fn {name}`; if another attribute has taken the `async` away, as \
              `#[tokio::main]` and `#[tokio::test]` do, put `#[rate_limit]` above it"
@@ -272,6 +278,16 @@ fn is_future(output: &ReturnType) -> bool {
             bound.path.segments.last().is_some_and(|it| it.ident == "Future")
         }
         _ => false,
+    })
+}
+
+/// Returns `true` for `Pin<..>` and for names such as `BoxFuture<..>` and `Self::Future`.
+fn is_boxed_future(output: &ReturnType) -> bool {
+    let ReturnType::Type(_, output) = output else { return false };
+    let Type::Path(output) = &**output else { return false };
+    output.path.segments.last().is_some_and(|last| {
+        let name = last.ident.to_string();
+        name == "Pin" || name.ends_with("Future")
     })
 }
 

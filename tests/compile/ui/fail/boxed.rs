@@ -1,4 +1,4 @@
-//! Code that runs before a future boxed by hand cannot be limited with it.
+//! Code that runs before a future boxed by hand cannot be limited with it, nor can the future of another function.
 
 use std::pin::Pin;
 
@@ -49,9 +49,19 @@ fn a_way_out(user: Option<u32>) -> Pin<Box<dyn Future<Output = Done> + Send>> {
     })
 }
 
+async fn answer() -> Done {
+    Ok(())
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+fn of_a_function() -> Pin<Box<dyn Future<Output = Done> + Send>> {
+    Box::pin(answer())
+}
+
 fn main() {
     let _ = paid_before(1);
     let _ = a_clone_of_what_is_paid();
     let _ = another_method(1);
     let _ = a_way_out(None);
+    let _ = of_a_function();
 }
