@@ -29,10 +29,8 @@ const FRAMEWORKS: [(&str, &str); 4] = [
 
 /// Returns the trait for a type in a signature; `None` for `FromRejection` itself.
 pub(crate) fn refusal_as(output: &Type) -> Option<&'static str> {
+    let output = ungrouped(output);
     match output {
-        Type::Group(TypeGroup { elem, .. }) | Type::Paren(TypeParen { elem, .. }) => {
-            refusal_as(elem)
-        }
         Type::Tuple(tuple) if tuple.elems.is_empty() => Some("RefusalAsUnit"),
         Type::ImplTrait(output) => Some(match bound(output).as_deref() {
             Some("IntoResponse") => "RefusalAsIntoResponse",
@@ -66,8 +64,18 @@ fn bound(output: &TypeImplTrait) -> Option<String> {
 fn error(result: &PathSegment) -> Option<&Type> {
     let PathArguments::AngleBracketed(list) = &result.arguments else { return None };
     match list.args.get(1)? {
-        GenericArgument::Type(error) => Some(error),
+        GenericArgument::Type(error) => Some(ungrouped(error)),
         _ => None,
+    }
+}
+
+/// Returns the type inside parentheses, and inside the invisible group of a macro's parameter.
+fn ungrouped(ty: &Type) -> &Type {
+    match ty {
+        Type::Group(TypeGroup { elem, .. }) | Type::Paren(TypeParen { elem, .. }) => {
+            ungrouped(elem)
+        }
+        other => other,
     }
 }
 
@@ -86,10 +94,7 @@ fn framework(ty: &Type) -> Option<&'static str> {
 
 /// Returns `true` for a type of another crate, for which users can implement no trait of the runtime.
 fn is_foreign(ty: &Type) -> bool {
-    match ty {
-        Type::Group(TypeGroup { elem, .. }) | Type::Paren(TypeParen { elem, .. }) => {
-            is_foreign(elem)
-        }
+    match ungrouped(ty) {
         Type::Path(path) => is_foreign_path(&path.path),
         Type::Array(_) | Type::Reference(_) | Type::Tuple(_) => true,
         _ => false,

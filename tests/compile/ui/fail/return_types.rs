@@ -148,6 +148,17 @@ async fn of_an_own_module() -> http::Result<String> {
     Ok(String::new())
 }
 
+macro_rules! handler {
+    ($name:ident, $error:ty) => {
+        #[rate_limit(period = 30, threshold = 2)]
+        async fn $name() -> Result<String, $error> {
+            Ok(String::new())
+        }
+    };
+}
+
+handler!(of_a_macro, Infallible);
+
 #[rustfmt::skip]
 #[rate_limit(period = 30, threshold = 2)]
 async fn on_one_line() -> Json<u32> { Json(1) }
