@@ -53,7 +53,7 @@ impl Call<'_> {
     #[inline(never)]
     fn start_other<A: Admission>(self) -> Started<Answer<A>> {
         let takes_permit = self.policy.get_concurrency().is_some();
-        if takes_permit {
+        if takes_permit && observe::is_observed() {
             observe::free_ended();
         }
         // The next free permit is that of a call that waits for one.
