@@ -194,7 +194,7 @@ impl<T: AsCall> AllCalls<'_, '_, T> {
     }
 
     /// Keeps the answer. The result is a refusal that refuses all calls.
-    #[inline]
+    #[inline(always)]
     fn receive(&mut self, index: usize, answer: Answer<Decision>) -> Result<(), Refused> {
         let part = &mut *self.0[index];
         match answer {
