@@ -153,6 +153,7 @@ impl Decision {
 
     /// Returns the receipt of the call and the key that it was charged to, unless the call passed
     /// without being counted.
+    #[inline]
     pub(crate) fn charge(&self) -> Option<(KeyRef<'_>, &Receipt)> {
         let receipt = self.receipt.as_ref()?;
         let Receipt { state, caller, .. } = receipt;

@@ -136,6 +136,7 @@ impl Receipt {
     /// Claims the settle of the call at `to` units, unless it is done or under way. A settle after one
     /// that failed has the units of the failed one, which may have been applied. Only a store that may
     /// see a settle twice needs its number.
+    #[inline]
     pub(crate) fn claim(&self, to: u32, is_numbered: bool) -> Option<SettleGuard<'_>> {
         self.settlement.with(|progress| {
             if mem::replace(&mut progress.is_claimed, true) {

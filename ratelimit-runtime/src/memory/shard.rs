@@ -172,6 +172,7 @@ impl Entry {
     }
 
     /// Returns the memory of the key.
+    #[inline]
     pub(super) fn bytes(&self) -> usize {
         KEY_BYTES + self.caller.heap_bytes() + self.state.heap_bytes()
     }
