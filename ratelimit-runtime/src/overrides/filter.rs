@@ -51,7 +51,6 @@ impl NameBits {
 }
 
 /// Returns the word and the bits of a hash, by its bits 17 to 31: those are mixed best.
-#[inline]
 fn position(hash: u64) -> (usize, u64) {
     ((hash >> 29) as usize % WORDS, 1 << ((hash >> 23) % 64) | 1 << ((hash >> 17) % 64))
 }

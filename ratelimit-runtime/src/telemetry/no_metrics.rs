@@ -11,12 +11,10 @@ use crate::request::DecidedBy;
 #[derive(Default)]
 pub(super) struct OfLimit;
 
-#[inline]
 pub(super) fn decided(_: &'static str, _: &OfLimit, _: Verdict, _: DecidedBy) {}
 
 pub(crate) fn store_answered<T, E>(_: &Result<T, E>, _: Instant) {}
 
-#[inline]
 pub(crate) fn memory_held(_: i64, _: i64) {}
 
 pub(super) fn waiting(_: &'static str, _: &AtomicI64) {}

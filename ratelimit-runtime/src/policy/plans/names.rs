@@ -41,7 +41,6 @@ pub(super) fn register(plans: &Plans) {
 }
 
 /// Returns the name of a plan, and the one that it has as a limit.
-#[inline]
 pub(super) fn find(limit: &str, flags: Flags) -> Option<(&'static str, PolicyName)> {
     flags.plan().and_then(|plan| find_plan(limit, plan))
 }
