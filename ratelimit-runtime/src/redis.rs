@@ -282,7 +282,8 @@ impl RedisBackend {
         policy: &Policy,
     ) -> Result<CallerUsage, UnavailableReason> {
         let call = ScriptCall::usage(key, policy);
-        call.decode_usage(&self.store.ask(key.as_bytes(), |attempt| call.command(attempt)).await?)
+        let decode = |reply: &_| call.decode_usage(reply);
+        self.store.ask(key, |attempt| call.command(attempt), decode).await
     }
 
     /// Returns the pause of a call that waits for Redis, which has failed it so many times.
@@ -305,7 +306,7 @@ impl RedisBackend {
         place: LinePlace<'_>,
     ) -> Result<Option<Standing>, UnavailableReason> {
         let Some(turn) = Turn::new(key, place) else { return Ok(None) };
-        turn.decode(&self.store.ask(key.as_bytes(), |attempt| turn.advance(attempt)).await?)
+        self.store.ask(key, |attempt| turn.advance(attempt), |reply| turn.decode(reply)).await
     }
 
     /// Returns the times of charges in a sliding window, none for one that is gone.
@@ -315,7 +316,7 @@ impl RedisBackend {
         places: &[LinePlace<'_>],
     ) -> Result<Vec<Option<Timestamp>>, UnavailableReason> {
         let command = |attempt| turn::turns_command(key, places, attempt);
-        turn::decode_turns(&self.store.ask(key.as_bytes(), command).await?)
+        self.store.ask(key, command, turn::decode_turns).await
     }
 
     /// Admits nobody under the key of a sliding window before the end of a pause. One whose time `ends` has come is
@@ -330,9 +331,8 @@ impl RedisBackend {
     ) -> Result<bool, UnavailableReason> {
         let sent = self.store.clock().surely_past();
         let command = |attempt| turn::pause_command(key, policy, length, ends, attempt);
-        let pause = self.store.ask(key.as_bytes(), command);
-        let paused =
-            self.store.invalidating(key, pause).await.and_then(|it| turn::decode_pause(&it));
+        let pause = self.store.ask(key, command, turn::decode_pause);
+        let paused = self.store.invalidating(key, pause).await;
         if paused != Ok(false) {
             // Redis may be away later, during the pause.
             let _ = self.store.fallback.pause(key.as_key_ref(), policy, length, None);
@@ -354,8 +354,7 @@ impl RedisBackend {
         self.store.fallback.reset(key.as_key_ref());
         self.pauses.forget(key);
         self.leases.invalidate(key.as_key_ref());
-        let reset = reset(key);
-        let reset = self.store.run(key.as_bytes(), &reset);
+        let reset = self.store.ask(key, |_| reset(key).into(), |_| Some(()));
         let result = self.store.invalidating(key, reset).await;
         // Units that were taken meanwhile may be from before the reset.
         self.leases.invalidate(key.as_key_ref());

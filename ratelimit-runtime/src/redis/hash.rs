@@ -63,7 +63,7 @@ impl RedisHash {
         let deadline = store.deadline.max(MIN_DEADLINE);
         // Both protocols' forms. Invalid UTF-8 is replaced.
         let fields: Result<Vec<(Vec<u8>, Vec<u8>)>, _> =
-            store.run_with(&self.key, &self.command("HGETALL"), LONG_REPLY, deadline).await;
+            self.send(&self.command("HGETALL"), LONG_REPLY, deadline).await;
         if matches!(fields, Err(UnavailableReason::UnexpectedReply)) {
             *self.oversize_until.lock() = Some(Instant::now() + OVERSIZE_PAUSE);
             return Err(UnavailableReason::OverridesTooLarge);
@@ -113,6 +113,17 @@ impl RedisHash {
 
     /// Sends a command also to a server that decides no calls.
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, UnavailableReason> {
-        self.store.run_with(&self.key, command, SHORT_REPLY, self.store.deadline).await
+        self.send(command, SHORT_REPLY, self.store.deadline).await
+    }
+
+    async fn send<T: FromRedisValue>(
+        &self,
+        command: &Cmd,
+        options: SendOptions<'_>,
+        deadline: Duration,
+    ) -> Result<T, UnavailableReason> {
+        let (ends, build) = (Instant::now() + deadline, |_| command.clone().into());
+        let reply = self.store.servers.send(&self.key, ends, options, build).await?;
+        redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)
     }
 }

@@ -37,7 +37,7 @@ impl LateReply {
     ) {
         let reply = self.reply.wait(Instant::now() + PATIENCE).await;
         let decided = ScriptCall::decided(key, request, self.echo);
-        let Some(outcome) = reply.ok().and_then(|reply| decided.decode(&reply).ok()) else {
+        let Some(outcome) = reply.ok().and_then(|reply| decided.decode(&reply)) else {
             return;
         };
         if let Some(id) = self.permit.filter(|_| outcome.admitted) {

@@ -135,11 +135,10 @@ impl PermitRegistry {
         for ids in ids.chunks(MAX_RENEWED) {
             let sent = Instant::now();
             let command = |attempt| renew(key, Micros::from(*timeout), *most, ids, attempt);
-            let reply = self.store.ask(key.as_bytes(), command);
+            let lost = self.store.ask(key, command, decode_lost);
             // Until they are due again: a permit has one renewal under way.
-            let reply = timeout_at(sent + *timeout / AGE, reply).await;
-            let reply = reply.unwrap_or(Err(UnavailableReason::DeadlineExceeded));
-            let lost = reply.and_then(decode_lost);
+            let lost = timeout_at(sent + *timeout / AGE, lost).await;
+            let lost = lost.unwrap_or(Err(UnavailableReason::DeadlineExceeded));
             let (mut freed, mut newly_lost) = (Vec::new(), 0);
             let mut state = self.state.lock();
             for id in ids {
@@ -281,8 +280,8 @@ impl Permit for KeptPermit {
     fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
             if let Some(key) = self.read(|permit| Some(permit.group.key.clone())) {
-                let release = release(&key, self.id);
-                let _ = self.registry.store.run::<()>(key.as_bytes(), &release).await;
+                let release = |_| release(&key, self.id).into();
+                let _ = self.registry.store.ask(&key, release, |_| Some(())).await;
             }
         })
     }

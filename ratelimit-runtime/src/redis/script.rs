@@ -30,7 +30,6 @@ pub(super) use self::{
 use super::transport::{Command, next_echo};
 use crate::{
     calendar,
-    error::UnavailableReason,
     key::Key,
     policy::{Policy, StateKind, Tier},
     request::{
@@ -259,11 +258,7 @@ impl<'a> ScriptCall<'a> {
     }
 
     /// Reads the script's reply.
-    pub(super) fn decode(&self, reply: &Value) -> Result<Outcome, UnavailableReason> {
-        self.outcome(reply).ok_or(UnavailableReason::StoreError)
-    }
-
-    fn outcome(&self, reply: &Value) -> Option<Outcome> {
+    pub(super) fn decode(&self, reply: &Value) -> Option<Outcome> {
         let (reply, policy) = (Numbers::read(reply)?, self.request.policy);
         let admitted = reply.get(Number::Verdict).filter(|it| matches!(it, 0 | 1))? == 1;
         // An admission lacks none of these.

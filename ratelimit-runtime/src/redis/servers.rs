@@ -103,7 +103,8 @@ impl Servers {
             }
             call.command(attempt)
         };
-        call.decode(&self.send_timed(key, deadline, options, command).await?)
+        let reply = self.send_timed(key, deadline, options, command).await?;
+        call.decode(&reply).ok_or(UnavailableReason::StoreError)
     }
 
     /// Makes a change that nobody may be waiting for. Made again, it does nothing.

@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, FromRedisValue, Value};
+use redis::Value;
 use tokio::time::Instant;
 
 use super::{
     deny_cache::DenyCache,
     script::{Attempt, settle_command},
-    servers::{IDEMPOTENT, SendOptions, Servers, Unanswered},
+    servers::{IDEMPOTENT, Servers, Unanswered},
     transport::Command,
 };
 use crate::{
@@ -39,35 +39,15 @@ impl RedisStore {
         Instant::now() + self.deadline
     }
 
-    /// Sends a short idempotent command to the key's server, and waits for its reply until the deadline.
-    pub(super) async fn ask(
+    /// Sends a short idempotent command to the key's server, waits for its reply until the deadline, and decodes it.
+    pub(super) async fn ask<T>(
         &self,
-        key: &[u8],
+        key: &Key,
         build: impl FnMut(Attempt) -> Command,
-    ) -> Result<Value, UnavailableReason> {
-        Ok(self.servers.send(key, self.deadline_from_now(), IDEMPOTENT, build).await?)
-    }
-
-    /// Sends a short idempotent command, as [`ask`](Self::ask), and decodes its reply.
-    pub(super) async fn run<T: FromRedisValue>(
-        &self,
-        key: &[u8],
-        command: &Cmd,
+        decode: impl FnOnce(&Value) -> Option<T>,
     ) -> Result<T, UnavailableReason> {
-        self.run_with(key, command, IDEMPOTENT, self.deadline).await
-    }
-
-    /// Sends a command with other options and another deadline, and decodes its reply.
-    pub(super) async fn run_with<T: FromRedisValue>(
-        &self,
-        key: &[u8],
-        command: &Cmd,
-        options: SendOptions<'_>,
-        deadline: Duration,
-    ) -> Result<T, UnavailableReason> {
-        let (ends, build) = (Instant::now() + deadline, |_| command.clone().into());
-        let reply = self.servers.send(key, ends, options, build).await?;
-        redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)
+        let sent = self.servers.send(key.as_bytes(), self.deadline_from_now(), IDEMPOTENT, build);
+        decode(&sent.await?).ok_or(UnavailableReason::StoreError)
     }
 
     /// Changes the units of a call that Redis decided.

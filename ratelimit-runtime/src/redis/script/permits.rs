@@ -4,7 +4,6 @@ use redis::{Cmd, Value};
 
 use super::{Attempt, ScriptCall, number, sources, text::Text};
 use crate::{
-    error::UnavailableReason,
     key::Key,
     policy::Policy,
     redis::transport::Command,
@@ -77,16 +76,13 @@ impl ScriptGate {
 
 impl ScriptCall<'_> {
     /// Reads the reply to a look at [each tier](ScriptGate::EachTier).
-    pub(crate) fn decode_usage(&self, reply: &Value) -> Result<CallerUsage, UnavailableReason> {
-        let usage = || {
-            let [_, free, blocked, looks @ ..] = reply.as_sequence()? else { return None };
-            let tiers: Vec<_> = looks.iter().map_while(|look| self.outcome(look)).collect();
-            let free = number(free)?.try_into().ok()?;
-            let blocked = Micros::new(number(blocked)?);
-            let is_whole = tiers.len() == self.request.policy.tiers().len();
-            is_whole.then_some(CallerUsage { tiers, free, blocked })
-        };
-        usage().ok_or(UnavailableReason::StoreError)
+    pub(crate) fn decode_usage(&self, reply: &Value) -> Option<CallerUsage> {
+        let [_, free, blocked, looks @ ..] = reply.as_sequence()? else { return None };
+        let tiers: Vec<_> = looks.iter().map_while(|look| self.decode(look)).collect();
+        let free = number(free)?.try_into().ok()?;
+        let blocked = Micros::new(number(blocked)?);
+        let is_whole = tiers.len() == self.request.policy.tiers().len();
+        is_whole.then_some(CallerUsage { tiers, free, blocked })
     }
 }
 
@@ -118,9 +114,8 @@ pub(crate) fn renew(
 }
 
 /// Reads the ids of the permits that are lost.
-pub(crate) fn decode_lost(reply: Value) -> Result<Vec<u64>, UnavailableReason> {
-    let numbers: Vec<u64> =
-        redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)?;
-    let (_, lost) = numbers.split_first().ok_or(UnavailableReason::StoreError)?;
-    Ok(lost.to_vec())
+pub(crate) fn decode_lost(reply: &Value) -> Option<Vec<u64>> {
+    // The ids are strings, as they are members.
+    let ids: Vec<u64> = redis::from_redis_value_ref(reply).ok()?;
+    Some(ids.get(1..)?.to_vec())
 }

@@ -5,7 +5,6 @@ use redis::Value;
 
 use super::{Arguments, Attempt, Mode, SCRIPTS, ScriptOp, next_echo, number};
 use crate::{
-    error::UnavailableReason,
     key::Key,
     policy::{Policy, StateKind},
     redis::transport::Command,
@@ -52,10 +51,11 @@ impl<'a> Turn<'a> {
     }
 
     /// Reads the reply to an advance. Only a pause, of a sliding window, moves a turn to a later time.
-    pub(crate) fn decode(&self, reply: &Value) -> Result<Option<Standing>, UnavailableReason> {
+    #[expect(clippy::option_option, reason = "no turn, or no reply to an advance")]
+    pub(crate) fn decode(&self, reply: &Value) -> Option<Option<Standing>> {
         let Mark { at: promised, charged } = self.place.mark;
         let is_possible = |at| at <= promised || matches!(charged, Charged::Entry(_));
-        let standing = || match reply.as_sequence()? {
+        match reply.as_sequence()? {
             [Value::Int(0)] => Some(None),
             [Value::Int(1), at, turn, Value::Int(late @ 0..=1)] => {
                 let turn = number(turn).filter(|turn| *turn <= LONGEST_TURN)?;
@@ -63,8 +63,7 @@ impl<'a> Turn<'a> {
                 Some(Some(Standing { at, turn: Micros::new(turn), has_room: *late == 0 }))
             }
             _ => None,
-        };
-        standing().ok_or(UnavailableReason::StoreError)
+        }
     }
 }
 
@@ -98,19 +97,18 @@ pub(crate) fn turns_command(key: &Key, places: &[LinePlace<'_>], attempt: Attemp
 }
 
 /// Reads the reply to a pause. Returns `false` if it is none.
-pub(crate) fn decode_pause(reply: &Value) -> Result<bool, UnavailableReason> {
-    match reply.as_sequence().unwrap_or_default() {
-        [Value::Int(1), _end] => Ok(true),
-        [Value::Int(0)] => Ok(false),
-        _ => Err(UnavailableReason::StoreError),
+pub(crate) fn decode_pause(reply: &Value) -> Option<bool> {
+    match reply.as_sequence()? {
+        [Value::Int(1), _end] => Some(true),
+        [Value::Int(0)] => Some(false),
+        _ => None,
     }
 }
 
 /// Reads the turns; none of a charge that is gone.
-pub(crate) fn decode_turns(reply: &Value) -> Result<Vec<Option<Timestamp>>, UnavailableReason> {
+pub(crate) fn decode_turns(reply: &Value) -> Option<Vec<Option<Timestamp>>> {
     let turn = |value| number(value).map(|at| Some(Timestamp::new(at)).filter(|_| at > 0));
-    let turns = reply.as_sequence().and_then(|reply| reply.get(1..)?.iter().map(turn).collect());
-    turns.ok_or(UnavailableReason::StoreError)
+    reply.as_sequence()?.get(1..)?.iter().map(turn).collect()
 }
 
 #[cfg(test)]
@@ -131,9 +129,9 @@ mod tests {
         let decode = |numbers: &[i64]| of(Charged::Generation(7), numbers);
         let (at, turn) = (Timestamp::new(9), Micros::new(2));
         for (reply, has_room) in [(&[1, 9, 2, 0], true), (&[1, 9, 2, 1], false)] {
-            assert_eq!(decode(reply), Ok(Some(Standing { at, turn, has_room })));
+            assert_eq!(decode(reply), Some(Some(Standing { at, turn, has_room })));
         }
-        assert_eq!(decode(&[0]), Ok(None));
+        assert_eq!(decode(&[0]), Some(None));
         for wrong in [
             &[][..],
             &[1],
@@ -144,11 +142,11 @@ mod tests {
             &[1, 9, 2, 3],
             &[1, 9, 2, 1, 1],
         ] {
-            assert_eq!(decode(wrong), Err(UnavailableReason::StoreError));
+            assert_eq!(decode(wrong), None);
         }
         // Nothing moves the turn to a later time but a pause, which only a sliding window has.
         let later = [1, 10, 2, 0];
-        assert_eq!(decode(&later), Err(UnavailableReason::StoreError));
+        assert_eq!(decode(&later), None);
         let of_entry = of(Charged::Entry(EntryMark::new(4, 7, false)), &later);
         assert_eq!(of_entry.unwrap().map(|it| it.at), Some(Timestamp::new(10)));
     }
