@@ -70,29 +70,28 @@ pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 /// [`HeaderSyntax`](super::HeaderSyntax); see [`Refusal`].
 impl ResponseError for RateLimitError {
     fn status_code(&self) -> StatusCode {
-        status(&self.clone().into())
+        self.clone().into()
     }
 
     fn error_response(&self) -> HttpResponse {
-        refusal_response(None, &self.clone().into(), ResponseSettings::default())
+        refusal_response(None, self.clone().into(), ResponseSettings::default())
     }
 }
 
 /// The same response, for functions that return one as their error.
 impl From<RateLimitError> for HttpResponse {
     fn from(error: RateLimitError) -> Self {
-        refusal_response(None, &error.into(), ResponseSettings::default())
+        refusal_response(None, error.into(), ResponseSettings::default())
     }
 }
 
 are_outputs!(HttpResponse);
 
-fn status(refusal: &Refusal) -> StatusCode {
-    StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-}
-
 fn problem_json(refusal: &Refusal, body: String) -> HttpResponse {
-    HttpResponse::build(status(refusal)).insert_header((CONTENT_TYPE, PROBLEM_JSON)).body(body)
+    let status = StatusCode::from_u16(refusal.status());
+    HttpResponse::build(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
+        .insert_header((CONTENT_TYPE, PROBLEM_JSON))
+        .body(body)
 }
 
 /// Returns a response whose body clients of language models understand too, by
@@ -111,13 +110,13 @@ pub fn problem_with_error(refusal: &Refusal) -> HttpResponse {
 /// Returns the response to a request that is not served.
 fn refusal_response(
     respond: Option<&SharedFn<Refusal, HttpResponse>>,
-    refusal: &Refusal,
+    refusal: Refusal,
     reply: ResponseSettings,
 ) -> HttpResponse {
-    let refusal = &*reply.refusal(refusal);
+    let refusal = reply.refusal(refusal);
     let response = match respond {
-        Some(respond) => respond(refusal),
-        None => problem_json(refusal, refusal.problem()),
+        Some(respond) => respond(&refusal),
+        None => problem_json(&refusal, refusal.problem()),
     };
     made_of(response, refusal, reply)
 }

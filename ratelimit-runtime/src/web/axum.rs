@@ -45,6 +45,6 @@ impl IntoResponse for RateLimitError {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        refusal_response(&ProblemJson, &self, ResponseSettings::default())
+        refusal_response(&ProblemJson, self, ResponseSettings::default())
     }
 }

@@ -2,10 +2,7 @@
 //!
 //! actix-web has the types of `http` 0.2. The frameworks therefore share a trait and no types.
 
-use std::{
-    borrow::Cow,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use super::{
     headers::{HeaderSyntax, RETRY_AFTER, RETRY_AFTER_MS, exhausted_for},
@@ -47,21 +44,19 @@ impl ResponseSettings {
     }
 
     /// Returns the refusal with the layer's own wait.
-    pub(super) fn refusal(self, refusal: &Refusal) -> Cow<'_, Refusal> {
+    pub(super) fn refusal(self, refusal: Refusal) -> Refusal {
         match refusal {
-            Refusal::Limit(error @ RateLimitError::Busy(_)) => {
-                Cow::Owned(self.told(error.clone()).into())
-            }
-            refusal => Cow::Borrowed(refusal),
+            Refusal::Limit(error) => self.told(error).into(),
+            refusal => refusal,
         }
     }
 
     /// Adds what a handler's response to this refusal lacks, and tells a gRPC client the layer's own wait.
-    pub(super) fn complete(self, response: &mut impl ResponseParts, refusal: &Refusal) {
-        let refusal = &*self.refusal(refusal);
-        add_missing(response, refusal, self.syntax);
+    pub(super) fn complete(self, response: &mut impl ResponseParts, refusal: Refusal) {
+        let refusal = self.refusal(refusal);
+        add_missing(response, &refusal, self.syntax);
         if let (BusyWait::OfLayer(_), Refusal::Limit(error @ RateLimitError::Busy(_))) =
-            (self.busy_wait, refusal)
+            (self.busy_wait, &refusal)
             && response.header(PUSHBACK).is_some()
         {
             response.set_header(PUSHBACK, Wait::of(error).map(|wait| wait.millis().to_string()));
@@ -128,13 +123,13 @@ pub(super) use parts_of_http;
 /// Returns the response that a responder has made of a refusal, with the headers that it lacks.
 pub(super) fn made_of<R: ResponseParts>(
     mut response: R,
-    refusal: &Refusal,
+    refusal: Refusal,
     reply: ResponseSettings,
 ) -> R {
-    add_missing(&mut response, refusal, reply.syntax);
+    add_missing(&mut response, &refusal, reply.syntax);
     reply.fit_deadline(&mut response);
     if let Refusal::Limit(error) = refusal {
-        response.set_made_of(error.clone());
+        response.set_made_of(error);
     }
     response
 }

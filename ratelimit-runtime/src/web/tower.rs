@@ -94,7 +94,8 @@ impl<B: From<String>> Respond<B> for ProblemJson {
 
 fn problem_json<B: From<String>>(refusal: &Refusal, body: String) -> Response<B> {
     let mut response = Response::new(body.into());
-    *response.status_mut() = status(refusal);
+    let status = StatusCode::from_u16(refusal.status());
+    *response.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let content_type = HeaderValue::from_static(PROBLEM_JSON);
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
@@ -116,25 +117,21 @@ pub fn problem_with_error<B: From<String>>(refusal: &Refusal) -> Response<B> {
     problem_json(refusal, refusal.problem_with_error())
 }
 
-fn status(refusal: &Refusal) -> StatusCode {
-    StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-}
-
 /// Returns the response to a request that is not served, with the headers that the responder did not
 /// set itself. Its extensions contain the error, for layers further out.
 pub(super) fn refusal_response<B>(
     responder: &impl Respond<B>,
-    refusal: &Refusal,
+    refusal: Refusal,
     reply: ResponseSettings,
 ) -> Response<B> {
-    let refusal = &*reply.refusal(refusal);
-    made_of(responder.respond(refusal), refusal, reply)
+    let refusal = reply.refusal(refusal);
+    made_of(responder.respond(&refusal), refusal, reply)
 }
 
 /// The response of [`ProblemJson`] with the default [`HeaderSyntax`](super::HeaderSyntax), as of axum and hyper.
 impl<B: From<String>> From<RateLimitError> for Response<B> {
     fn from(error: RateLimitError) -> Self {
-        refusal_response(&ProblemJson, &error.into(), ResponseSettings::default())
+        refusal_response(&ProblemJson, error.into(), ResponseSettings::default())
     }
 }
 

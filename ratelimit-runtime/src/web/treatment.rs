@@ -80,7 +80,7 @@ pub(super) fn complete(
     if matches!(response.http_status(), 429 | 503) && response.made_of().is_none() {
         let refused = observed.refused.take();
         if let Some(error) = refused {
-            reply.complete(response, &list(error, observed));
+            reply.complete(response, list(error, observed));
         }
     }
     set_headers(response, reply, mem::take(&mut observed.answers));

@@ -68,7 +68,7 @@ impl IdentityMiddleware {
         self.responding(Some(Arc::new(respond)))
     }
 
-    fn refusal_response(&self, refusal: &Refusal) -> HttpResponse {
+    fn refusal_response(&self, refusal: Refusal) -> HttpResponse {
         refusal_response(self.responder.as_ref(), refusal, self.reply)
     }
 
@@ -84,10 +84,10 @@ impl IdentityMiddleware {
         let mut response = match self.replaced.treatment(&response, &mut observed) {
             Treatment::Keep => response.map_body(hold).map_into_left_body(),
             Treatment::Complete(refusal) => {
-                reply.complete(&mut response, &refusal);
+                reply.complete(&mut response, refusal);
                 response.map_body(hold).map_into_left_body()
             }
-            Treatment::Replace(refusal) => self.refusal_response(&refusal).map_into_right_body(),
+            Treatment::Replace(refusal) => self.refusal_response(refusal).map_into_right_body(),
         };
         set_headers(&mut response, reply, observed.answers);
         response
@@ -143,7 +143,7 @@ where
                     return Ok(response.map_into_left_body());
                 }
                 Err(refusal) => {
-                    let response = layer.refusal_response(&refusal);
+                    let response = layer.refusal_response(refusal);
                     return Ok(request.into_response(response).map_into_right_body());
                 }
             };

@@ -89,7 +89,7 @@ impl RateLimitMiddleware {
     fn refuse<B: MessageBody>(
         &self,
         request: ServiceRequest,
-        refusal: &Refusal,
+        refusal: Refusal,
     ) -> ServiceResponse<EitherBody<B>> {
         let response = refusal_response(self.responder.as_ref(), refusal, self.gate.reply);
         request.into_response(response).map_into_right_body()
@@ -138,7 +138,7 @@ where
         Box::pin(async move {
             let checks = match layer.gate.plan(&request) {
                 Ok(checks) => checks,
-                Err(refusal) => return Ok(layer.refuse(request, &refusal)),
+                Err(refusal) => return Ok(layer.refuse(request, refusal)),
             };
             let hold = |permits| |_: &mut _, body| PermitBody::holding(body, permits);
             let Some(checks) = checks else {
@@ -152,7 +152,7 @@ where
                 }
             });
             match checked.await {
-                (Err((request, refusal)), _) => Ok(layer.refuse(request, &refusal)),
+                (Err((request, refusal)), _) => Ok(layer.refuse(request, refusal)),
                 (Ok((response, mut permits)), mut observed) => {
                     let mut response = response?;
                     complete(response.response_mut(), layer.gate.reply, &mut observed);

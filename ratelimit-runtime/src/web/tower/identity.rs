@@ -104,7 +104,7 @@ where
                 Ok(Some(caller)) => caller,
                 // Left out by `skip`: it has no caller, and its answers are not shown.
                 Ok(None) => return inner.call(request).await,
-                Err(refusal) => return Ok(refusal_response(&layer.responder, &refusal, reply)),
+                Err(refusal) => return Ok(refusal_response(&layer.responder, refusal, reply)),
             };
             #[cfg(feature = "mcp")]
             let request = web::mcp::with_caller(request, &caller);
@@ -113,9 +113,9 @@ where
             let mut response = response?;
             match layer.replaced.treatment(&response, &mut observed) {
                 Treatment::Keep => {}
-                Treatment::Complete(refusal) => reply.complete(&mut response, &refusal),
+                Treatment::Complete(refusal) => reply.complete(&mut response, refusal),
                 Treatment::Replace(refusal) => {
-                    response = refusal_response(&layer.responder, &refusal, reply);
+                    response = refusal_response(&layer.responder, refusal, reply);
                 }
             }
             set_headers(&mut response, reply, observed.answers);

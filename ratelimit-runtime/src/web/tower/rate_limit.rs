@@ -150,7 +150,7 @@ where
             let (head, body) = request.into_parts();
             let (planned, reply) = (gate.plan(&head), gate.reply.to(&head));
             let request = Request::from_parts(head, body);
-            let refuse = |refusal| refusal_response(&responder, &refusal, reply);
+            let refuse = |refusal| refusal_response(&responder, refusal, reply);
             let checks = match planned {
                 Ok(Some(checks)) => checks,
                 Ok(None) => return inner.call(request).await,
