@@ -2,6 +2,7 @@
 //! crates are released together.
 //!
 //! Floor 9: nothing in this crate imports it.
+#![allow(clippy::must_use_candidate, reason = "generated code uses what it asks for")]
 
 mod before;
 mod charge;
@@ -69,7 +70,6 @@ pub struct CallBuilder {
 impl CallBuilder {
     /// A call of the function of this callsite.
     #[inline]
-    #[must_use]
     pub fn new(callsite: &'static Callsite) -> Self {
         let declared =
             if callsite.declaration.dry_run { Enforcement::DryRun } else { Enforcement::On };
@@ -121,20 +121,17 @@ impl CallBuilder {
     }
 
     /// Returns the decision of a call that is not checked.
-    #[must_use]
     pub fn skipped(&self) -> Decision {
         Decision::of_skipped(&self.callsite.resolved(self.self_type).policy)
     }
 
     /// Returns the call as one of several, which are decided together.
-    #[must_use]
     pub fn join(&self, limiter: &Limiter) -> JointCheck {
         let resolved = self.callsite.resolved(self.self_type);
         self.part(limiter, resolved, None)
     }
 
     /// Returns the call as one of several, as [`admit_under`](Self::admit_under).
-    #[must_use]
     pub fn join_under(&self, limiter: &Limiter, policy: &Policy) -> JointCheck {
         let resolved = self.callsite.resolved(self.self_type);
         let policy = Box::new(policy.named_as(&resolved.policy));
@@ -249,13 +246,11 @@ pub fn caller_without_parts() -> Caller {
 }
 
 /// Returns `true` if a call is checked.
-#[must_use]
 pub const fn runs_check(skip: bool) -> bool {
     !skip
 }
 
 /// Returns a number of microseconds as a `Duration`.
-#[must_use]
 pub const fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }

@@ -30,7 +30,6 @@ pub struct Plain<'a, T: ?Sized>(pub(super) &'a T);
 impl<T: AsText + ?Sized> Part<'_, T> {
     /// Returns what appends the value.
     #[expect(clippy::unnecessary_wraps, reason = "one of several of this name")]
-    #[must_use]
     pub const fn pick(&self) -> Option<&Self> {
         Some(self)
     }
@@ -38,7 +37,6 @@ impl<T: AsText + ?Sized> Part<'_, T> {
 
 impl<T> Optional<'_, Option<T>> {
     /// Returns the value, if there is one.
-    #[must_use]
     pub const fn pick(&self) -> Option<&T> {
         self.0.0.0.as_ref()
     }
@@ -46,7 +44,6 @@ impl<T> Optional<'_, Option<T>> {
 
 impl<T> Borrowed<'_, &Option<T>> {
     /// Returns the value, if there is one.
-    #[must_use]
     pub const fn pick(&self) -> Option<&T> {
         self.0.0.as_ref()
     }
@@ -55,7 +52,6 @@ impl<T> Borrowed<'_, &Option<T>> {
 impl<'a, T: ?Sized> Plain<'a, T> {
     /// Returns the value.
     #[expect(clippy::unnecessary_wraps, reason = "one of several of this name")]
-    #[must_use]
     pub const fn pick(&self) -> Option<&'a T> {
         Some(self.0)
     }

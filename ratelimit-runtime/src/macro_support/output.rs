@@ -25,7 +25,6 @@ impl<T> Deref for Output<T> {
 
 impl<T: FromRejection> Output<T> {
     /// Found for a type that can carry refusals, for which `fallible` is an error.
-    #[must_use]
     pub fn not_yet_fallible(&self) -> T
     where
         T: NotYetFallible,
@@ -37,7 +36,6 @@ impl<T: FromRejection> Output<T> {
 impl<T> AnyOutput<T> {
     /// Found for any other type.
     #[expect(clippy::unused_self, reason = "method look-up goes by it")]
-    #[must_use]
     pub fn not_yet_fallible(&self) -> T {
         never()
     }
@@ -52,7 +50,6 @@ impl<T> AnyOutput<T> {
 pub trait NotYetFallible {}
 
 /// Returns no value: its branch is never taken.
-#[must_use]
 pub fn never<T>() -> T {
     unreachable!("stands in a branch that is never taken")
 }

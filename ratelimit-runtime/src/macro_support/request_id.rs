@@ -10,7 +10,6 @@ use crate::key;
 
 impl<T: AsText + ?Sized> Part<'_, T> {
     /// Returns what hashes the value.
-    #[must_use]
     pub const fn id(&self) -> &Self {
         self
     }
@@ -18,7 +17,6 @@ impl<T: AsText + ?Sized> Part<'_, T> {
 
 impl<'a, T: ?Sized> Plain<'a, T> {
     /// Returns the value.
-    #[must_use]
     pub const fn id(&self) -> &'a T {
         self.0
     }

@@ -51,7 +51,6 @@ impl IsPolicy for Policy {
 }
 
 /// Returns a policy as it is. For another type the error is that of the trait.
-#[must_use]
 pub const fn one_policy<P: IsPolicy<This = P>>(policy: &P) -> &P::This {
     policy
 }
@@ -71,7 +70,6 @@ pub const fn shared_policy(policy: &Policy) -> Policy {
 }
 
 /// Returns the policy of the plan at this index.
-#[must_use]
 pub const fn plan_at(plans: &Plans, index: usize) -> Option<&Policy> {
     plans.at(index)
 }

@@ -15,7 +15,6 @@ pub struct AnyNumber<T>(T);
 
 impl Before<AnyNumber<u32>> {
     /// Returns the number.
-    #[must_use]
     pub const fn pick(&self) -> &u32 {
         &self.0.0
     }
@@ -23,7 +22,6 @@ impl Before<AnyNumber<u32>> {
 
 impl<T> AnyNumber<T> {
     /// Returns the number.
-    #[must_use]
     pub const fn pick(&self) -> &T {
         &self.0
     }
