@@ -10,17 +10,6 @@ use super::{
 };
 use crate::{error::RateLimitError, observe::Observation};
 
-/// The treatment of a response.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Treatment {
-    /// The response stays.
-    Keep,
-    /// The response gets those of the refusal's headers that it lacks.
-    Complete(Refusal),
-    /// The layer responds to the refusal itself.
-    Replace(Refusal),
-}
-
 /// The responses that a layer replaces by its own.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Replaced {
@@ -31,42 +20,48 @@ pub(super) struct Replaced {
 }
 
 impl Replaced {
-    /// Decides the treatment of the response to a request whose calls were observed. The headers of a
-    /// response to complete list the refusal too.
-    pub(super) fn treatment(
+    /// Treats the response to a request whose calls were observed. Returns the refusal that the layer responds to
+    /// itself, if it does. A response that stays gets what it lacks of the refusal.
+    pub(super) fn treat(
         self,
-        response: &impl ResponseParts,
+        response: &mut impl ResponseParts,
+        reply: ResponseSettings,
         observed: &mut Observation,
-    ) -> Treatment {
+    ) -> Option<Refusal> {
         if let Some(error) = response.made_of() {
-            return if self.made { Treatment::Replace(error.into()) } else { Treatment::Keep };
+            return self.made.then(|| error.into());
         }
-        let Some(error) = observed.refused.take() else { return Treatment::Keep };
+        let error = observed.refused.take()?;
         let status = response.http_status();
         let refusal = Refusal::from(error.clone());
         let is_own = refusal.status() == status;
         let has_content_type = response.header("content-type").is_some();
         let is_lost = if is_own { !has_content_type } else { status >= 500 };
         if is_lost && self.lost {
-            return Treatment::Replace(refusal);
+            return Some(refusal);
         }
         // A 429 is an answer to a refusal, also of another kind.
         if !is_own && status >= 400 && status != 429 {
             warn_once(error.policy(), status);
         }
-        if !matches!(status, 429 | 503) {
-            return Treatment::Keep;
-        }
-        Treatment::Complete(list(error, observed))
+        add_refusal(response, reply, error, observed);
+        None
     }
 }
 
-/// Lists a refusal among the answers that a response shows, and returns it.
-fn list(error: RateLimitError, observed: &mut Observation) -> Refusal {
-    if !observed.answers.is_empty() {
-        observed.answers.push(Err(error.clone()));
+/// Adds those of a refusal's headers that a 429 or 503 lacks, and lists the refusal among the answers that it shows.
+fn add_refusal(
+    response: &mut impl ResponseParts,
+    reply: ResponseSettings,
+    error: RateLimitError,
+    observed: &mut Observation,
+) {
+    if matches!(response.http_status(), 429 | 503) {
+        if !observed.answers.is_empty() {
+            observed.answers.push(Err(error.clone()));
+        }
+        reply.complete(response, error.into());
     }
-    Refusal::from(error)
 }
 
 /// Sets the headers of a response that a gate has let through. A refused call behind the gate is among them, also one
@@ -77,11 +72,10 @@ pub(super) fn complete(
     observed: &mut Observation,
 ) {
     // An identity layer further out warns of a refusal that another status hides.
-    if matches!(response.http_status(), 429 | 503) && response.made_of().is_none() {
-        let refused = observed.refused.take();
-        if let Some(error) = refused {
-            reply.complete(response, list(error, observed));
-        }
+    if response.made_of().is_none()
+        && let Some(error) = observed.refused.take()
+    {
+        add_refusal(response, reply, error, observed);
     }
     set_headers(response, reply, mem::take(&mut observed.answers));
 }

@@ -22,7 +22,6 @@ use crate::{
         self, Refusal,
         permits::{PermitBody, Permits},
         response::set_headers,
-        treatment::Treatment,
     },
 };
 
@@ -81,13 +80,9 @@ impl IdentityMiddleware {
         let reply = self.reply;
         let permits = Permits(mem::take(&mut observed.permits));
         let hold = |_: &mut _, body| PermitBody::holding(body, permits);
-        let mut response = match self.replaced.treatment(&response, &mut observed) {
-            Treatment::Keep => response.map_body(hold).map_into_left_body(),
-            Treatment::Complete(refusal) => {
-                reply.complete(&mut response, refusal);
-                response.map_body(hold).map_into_left_body()
-            }
-            Treatment::Replace(refusal) => self.refusal_response(refusal).map_into_right_body(),
+        let mut response = match self.replaced.treat(&mut response, reply, &mut observed) {
+            Some(refusal) => self.refusal_response(refusal).map_into_right_body(),
+            None => response.map_body(hold).map_into_left_body(),
         };
         set_headers(&mut response, reply, observed.answers);
         response

@@ -10,7 +10,7 @@ use super::{
     HoldPermits, Identity, ProblemJson, Respond, refusal_response,
     service::{InnerService, ResponseFuture},
 };
-use crate::web::{self, Refusal, permits::Permits, response::set_headers, treatment::Treatment};
+use crate::web::{self, Refusal, permits::Permits, response::set_headers};
 
 /// Sets the ambient caller from the request, and the headers with the caller's remaining quota on the
 /// response.
@@ -111,12 +111,8 @@ where
             let call = inner.call(request);
             let (response, mut observed) = layer.observe(caller, call).await;
             let mut response = response?;
-            match layer.replaced.treatment(&response, &mut observed) {
-                Treatment::Keep => {}
-                Treatment::Complete(refusal) => reply.complete(&mut response, refusal),
-                Treatment::Replace(refusal) => {
-                    response = refusal_response(&layer.responder, refusal, reply);
-                }
+            if let Some(refusal) = layer.replaced.treat(&mut response, reply, &mut observed) {
+                response = refusal_response(&layer.responder, refusal, reply);
             }
             set_headers(&mut response, reply, observed.answers);
             Ok(response.map(|body| body.hold(Permits(observed.permits))))
