@@ -43,6 +43,8 @@ struct Script {
     text: Text,
     /// The same behind the gates.
     gated: Text,
+    /// Exchanges leases. A window of the calendar has none.
+    lease: Text,
     /// Appends the arguments of one tier.
     push_tier: PushTier,
 }
@@ -50,16 +52,6 @@ struct Script {
 type PushTier = fn(&mut Cmd, &Policy, &Tier);
 
 impl Script {
-    const fn new(
-        sources: [&'static str; 2],
-        sha1s: [&'static str; 2],
-        push_tier: PushTier,
-    ) -> Self {
-        let text = Text { source: sources[0], sha1: sha1s[0] };
-        let gated = Text { source: sources[1], sha1: sha1s[1] };
-        Self { text, gated, push_tier }
-    }
-
     fn push_tiers(&self, command: &mut Cmd, policy: &Policy) {
         for tier in policy.tiers() {
             (self.push_tier)(command, policy, tier);
@@ -74,31 +66,36 @@ fn number(value: &Value) -> Option<u64> {
 
 /// The scripts, in the order of [`StateKind::ALL`].
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
-    Script::new(
-        sources::SLIDING_WINDOW,
-        ["6f7bae7adf746bb9fff89f05e4705a3d914f14d5", "babcd4921632426f465beee9e70a981a08a48608"],
-        push_window,
-    ),
-    Script::new(
-        sources::SLIDING_COUNTER,
-        ["b7fde1b3a6a0730c45d68b7ac2bcd10493ecf578", "aa44df989f85ebe96fc9d1256803fc7dace2cbc4"],
-        push_ticking_window,
-    ),
-    Script::new(
-        sources::FIXED_WINDOW,
-        ["54000706176b6261dd476c926c733dcdaf300705", "d9b61f4a508cfcab89620ace719c7bc740a8f306"],
-        push_window,
-    ),
-    Script::new(
-        sources::TOKEN_BUCKET,
-        ["b3eeb58a58254d8a4e55da20fbd03f63aa284957", "b07e065b5ef8a945e27eaec2ffee91d0ac1c9d10"],
-        push_bucket,
-    ),
-    Script::new(
-        sources::CALENDAR_WINDOW,
-        ["646fc8b7651d801b72d6f940fb6df6ff827fda23", "bd4bddd01097851ff61298356c7a8f7bbe6ef74d"],
-        push_calendar_window,
-    ),
+    Script {
+        text: Text::new(sources::SLIDING_WINDOW[0], "6f7bae7adf746bb9fff89f05e4705a3d914f14d5"),
+        gated: Text::new(sources::SLIDING_WINDOW[1], "babcd4921632426f465beee9e70a981a08a48608"),
+        lease: Text::new(sources::LEASE_OF_LOG, "5bc8d516ee0fd3a396935621750811a7bd52bfce"),
+        push_tier: push_window,
+    },
+    Script {
+        text: Text::new(sources::SLIDING_COUNTER[0], "b7fde1b3a6a0730c45d68b7ac2bcd10493ecf578"),
+        gated: Text::new(sources::SLIDING_COUNTER[1], "aa44df989f85ebe96fc9d1256803fc7dace2cbc4"),
+        lease: Text::new(sources::LEASE_OF_COUNTER, "eca0877ee5d9458f4e8054c802a5178c2839a8f0"),
+        push_tier: push_ticking_window,
+    },
+    Script {
+        text: Text::new(sources::FIXED_WINDOW[0], "54000706176b6261dd476c926c733dcdaf300705"),
+        gated: Text::new(sources::FIXED_WINDOW[1], "d9b61f4a508cfcab89620ace719c7bc740a8f306"),
+        lease: Text::new(sources::LEASE_OF_FIXED, "61fd067e0d761aab75b4be3819238446dfe6c165"),
+        push_tier: push_window,
+    },
+    Script {
+        text: Text::new(sources::TOKEN_BUCKET[0], "b3eeb58a58254d8a4e55da20fbd03f63aa284957"),
+        gated: Text::new(sources::TOKEN_BUCKET[1], "b07e065b5ef8a945e27eaec2ffee91d0ac1c9d10"),
+        lease: Text::new(sources::LEASE_OF_BUCKET, "4ae868aa75b6fcada8cf3887419d25660db19daf"),
+        push_tier: push_bucket,
+    },
+    Script {
+        text: Text::new(sources::CALENDAR_WINDOW[0], "646fc8b7651d801b72d6f940fb6df6ff827fda23"),
+        gated: Text::new(sources::CALENDAR_WINDOW[1], "bd4bddd01097851ff61298356c7a8f7bbe6ef74d"),
+        lease: Text::new("", ""),
+        push_tier: push_calendar_window,
+    },
 ];
 
 fn push_window(command: &mut Cmd, _: &Policy, tier: &Tier) {

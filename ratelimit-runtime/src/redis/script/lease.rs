@@ -2,9 +2,7 @@
 
 use redis::Value;
 
-use super::{
-    Arguments, Attempt, MILLISECOND, Number, Numbers, SCRIPTS, ScriptOp, sources, text::Text,
-};
+use super::{Arguments, Attempt, MILLISECOND, Number, Numbers, SCRIPTS, ScriptOp};
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -108,8 +106,7 @@ impl<'a> LeaseCall<'a> {
         let Self { key, policy, process, request, id } = *self;
         let LeaseRequest { want, demand, returned } = request;
         let script = &SCRIPTS[policy.state() as usize];
-        let lease = &LEASES[policy.state() as usize];
-        let mut command = lease.start(attempt, &[key.as_bytes(), &key.companion(ASKING)]);
+        let mut command = script.lease.start(attempt, &[key.as_bytes(), &key.companion(ASKING)]);
         let length = policy.lease_micros().unwrap_or(Micros::new(MILLISECOND));
         command.arg(process).arg(want).arg(length.get()).arg(demand);
         let EndedLease { mark, units, used, age } = returned.unwrap_or_default();
@@ -154,12 +151,3 @@ impl<'a> LeaseCall<'a> {
 pub(super) fn entry_id(id: u64) -> u64 {
     4 + 4 * (id % 22_499_999_900)
 }
-
-/// The scripts, in the order of [`StateKind::ALL`]. A window of the calendar has no lease.
-pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
-    Text { source: sources::LEASE_OF_LOG, sha1: "5bc8d516ee0fd3a396935621750811a7bd52bfce" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "eca0877ee5d9458f4e8054c802a5178c2839a8f0" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "61fd067e0d761aab75b4be3819238446dfe6c165" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "4ae868aa75b6fcada8cf3887419d25660db19daf" },
-    Text { source: "", sha1: "" },
-];

@@ -22,10 +22,10 @@ pub(crate) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "c7c0aa4f76d8fb8183b39cea51b42377c50d7cf1" };
+    Text::new(sources::WITHOUT_WINDOW[1], "c7c0aa4f76d8fb8183b39cea51b42377c50d7cf1");
 
 pub(super) static RENEW: Text =
-    Text { source: sources::RENEW, sha1: "e42230f3ce6cb7b6689f78b4c1352dbbd0a6bc7f" };
+    Text::new(sources::RENEW, "e42230f3ce6cb7b6689f78b4c1352dbbd0a6bc7f");
 
 /// The gate that a call passes before an algorithm decides.
 #[derive(Clone, Copy)]

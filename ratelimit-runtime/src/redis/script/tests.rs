@@ -5,11 +5,12 @@ use crate::key::KeyRef;
 /// versions load a script of their own.
 #[test]
 fn the_digests_are_those_of_the_scripts() {
-    let of_algorithms = SCRIPTS.iter().flat_map(|it| [&it.text, &it.gated]);
+    let of_algorithms = SCRIPTS.iter().flat_map(|it| [&it.text, &it.gated, &it.lease]);
     let of_permits = [&permits::WITHOUT_WINDOW, &permits::RENEW];
-    let all = of_algorithms.chain(of_permits).chain(&lease::LEASES[..=3]);
     let mut changed = Vec::new();
-    for Text { source, sha1 } in all {
+    // A window of the calendar has no lease.
+    for Text { source, sha1 } in of_algorithms.chain(of_permits).filter(|it| !it.source.is_empty())
+    {
         let script = redis::Script::new(source);
         if script.get_hash() != *sha1 {
             changed.push(format!("s/{sha1}/{}/", script.get_hash()));

@@ -12,6 +12,10 @@ pub(super) struct Text {
 }
 
 impl Text {
+    pub(super) const fn new(source: &'static str, sha1: &'static str) -> Self {
+        Self { source, sha1 }
+    }
+
     /// Returns the command of an attempt, and its argument that names the script.
     pub(super) fn command(&self, attempt: Attempt) -> (&'static str, &'static str) {
         if attempt.send_source { ("EVAL", self.source) } else { ("EVALSHA", self.sha1) }
