@@ -153,14 +153,8 @@ impl UnavailableReason {
             Self::StoreError => "read the error of Redis in the log, at debug",
         }
     }
-}
 
-impl UnavailableReason {
     /// Returns `true` if the server gave no reply.
-    #[cfg_attr(
-        not(any(feature = "redis", feature = "overrides")),
-        expect(dead_code, reason = "only servers are silent")
-    )]
     pub(crate) fn is_silence(self) -> bool {
         matches!(self, Self::DeadlineExceeded | Self::Disconnected)
     }
