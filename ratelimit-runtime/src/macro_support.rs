@@ -127,24 +127,18 @@ impl CallBuilder {
 
     /// Returns the call as one of several, which are decided together.
     pub fn join(&self, limiter: &Limiter) -> JointCheck {
-        let resolved = self.callsite.resolved(self.self_type);
-        self.part(limiter, resolved, None)
+        self.part(limiter, None)
     }
 
     /// Returns the call as one of several, as [`admit_under`](Self::admit_under).
     pub fn join_under(&self, limiter: &Limiter, policy: &Policy) -> JointCheck {
-        let resolved = self.callsite.resolved(self.self_type);
-        let policy = Box::new(policy.named_as(&resolved.policy));
-        self.part(limiter, resolved, Some(policy))
+        self.part(limiter, Some(policy))
     }
 
-    fn part(
-        &self,
-        limiter: &Limiter,
-        resolved: &'static Resolved,
-        given: Option<Box<Policy>>,
-    ) -> JointCheck {
+    fn part(&self, limiter: &Limiter, given: Option<&Policy>) -> JointCheck {
+        let resolved = self.callsite.resolved(self.self_type);
         let declared = &resolved.policy;
+        let given = given.map(|policy| Box::new(policy.named_as(declared)));
         let policy = given.as_deref().unwrap_or(declared);
         let (caller, observed_as) = if self.caller.is_empty() || resolved.is_default_method {
             self.ambient_or_shared(limiter, resolved, policy)
