@@ -1,6 +1,10 @@
 //! The observer of a future: the answers of all checks inside it.
 //!
 //! Floor 4: the limiter and `web` import it.
+#![cfg_attr(
+    not(any(feature = "tower", feature = "actix")),
+    allow(dead_code, reason = "for layers")
+)]
 
 use std::{
     cell::RefCell,
@@ -64,16 +68,8 @@ pub(crate) struct Observation {
     /// The answers that are for this observer.
     pub(crate) answers: Vec<Answer>,
     /// The error of the latest call, if that call was refused. It may be about any caller.
-    #[cfg_attr(
-        not(any(feature = "tower", feature = "actix")),
-        allow(dead_code, reason = "for layers")
-    )]
     pub(crate) refused: Option<RateLimitError>,
     /// The permits of the functions that have ended together with what was observed. The response has them.
-    #[cfg_attr(
-        not(any(feature = "tower", feature = "actix")),
-        allow(dead_code, reason = "for layers")
-    )]
     pub(crate) permits: Vec<Arc<dyn Permit>>,
 }
 
@@ -84,7 +80,6 @@ impl From<Observation> for Vec<Answer> {
 }
 
 /// The reader to whom a layer shows answers.
-#[cfg_attr(not(any(feature = "tower", feature = "actix")), allow(dead_code, reason = "for layers"))]
 pub(crate) struct Audience {
     /// The caller of the request.
     pub(crate) caller: Caller,
