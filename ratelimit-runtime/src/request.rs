@@ -2,14 +2,12 @@
 //!
 //! Floor 2: plain data, imports `policy` and `time`. Every room above may import it.
 
-mod caller_usage;
 mod id;
 mod mark;
 mod place;
 mod plain_outcome;
 
 pub(crate) use self::{
-    caller_usage::CallerUsage,
     id::next_id,
     mark::{Charged, EntryMark, Mark},
     place::{LinePlace, Standing},
@@ -199,6 +197,16 @@ pub(crate) struct Outcome {
     pub(crate) mark: Mark,
     pub(crate) decided_by: DecidedBy,
     pub(crate) kind: OutcomeKind,
+}
+
+/// The usage of a policy by one caller.
+pub(crate) struct CallerUsage {
+    /// The outcomes of looks at each tier by itself.
+    pub(crate) tiers: Vec<Outcome>,
+    /// The permits that are free.
+    pub(crate) free: u32,
+    /// The time for which the caller is still blocked.
+    pub(crate) blocked: Micros,
 }
 
 /// The kind of an outcome.
