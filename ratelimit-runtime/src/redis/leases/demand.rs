@@ -6,7 +6,8 @@ use crate::time::{Micros, Timestamp};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
     length: Micros,
-    asked: u64,
+    /// The units since the last lease.
+    pub(super) asked: u64,
     since: Timestamp,
     /// The units in the length of a lease before that.
     before: Option<u64>,
@@ -19,11 +20,6 @@ impl Demand {
 
     pub(super) fn add(&mut self, units: u32) {
         self.asked += u64::from(units);
-    }
-
-    /// Returns the units that were asked for since the last lease.
-    pub(super) fn asked(&self) -> u64 {
-        self.asked
     }
 
     /// Returns the units that are asked for in the length of a lease: the mean of the last two. Starts a new count.
@@ -46,8 +42,8 @@ mod tests {
         let at = |micros: u64| Timestamp::new(1_000_000 + micros);
         let mut demand = Demand::new(Micros::new(1_000), at(0));
         demand.add(10);
-        assert_eq!((demand.asked(), demand.end(at(1_000))), (10, 10));
-        assert_eq!((demand.asked(), demand.end(at(2_000))), (0, 5));
+        assert_eq!((demand.asked, demand.end(at(1_000))), (10, 10));
+        assert_eq!((demand.asked, demand.end(at(2_000))), (0, 5));
         // 30 in 3 ms are 10 in one.
         demand.add(30);
         assert_eq!(demand.end(at(5_000)), 5);

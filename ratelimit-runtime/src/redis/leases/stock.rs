@@ -2,7 +2,7 @@
 
 use super::demand::Demand;
 use crate::{
-    policy::{Policy, StateKind},
+    policy::{Policy, StateKind, Tier},
     redis::{
         deny_cache::RoundTrip,
         script::{EndedLease, Grant, LeaseRequest},
@@ -21,8 +21,7 @@ const MAX_UNITS: u32 = 99_999_999;
 const MAX_LATE: u32 = 2;
 
 /// The units on lease of a key, or a refusal while there are none.
-#[derive(Debug)]
-#[cfg_attr(test, derive(Clone))]
+#[derive(Clone, Debug)]
 pub(super) struct Stock {
     state: StateKind,
     length: Micros,
@@ -88,12 +87,9 @@ impl Stock {
     /// leases would be of one unit.
     pub(super) fn new(policy: &Policy, ttl: Micros, now: Timestamp) -> Option<Self> {
         let length = policy.lease_micros()?;
-        let of_tier = |tier| policy.bucket_size(tier);
-        let narrowest = match policy.state() {
-            StateKind::TokenBucket => policy.tiers().iter().map(|tier| of_tier(*tier)).min(),
-            _ => policy.tiers().iter().map(|tier| tier.threshold()).min(),
-        };
-        let most = (narrowest? / SHARES).min(MAX_UNITS);
+        let of_tier = |tier: &Tier| policy.burst_of(*tier).unwrap_or(tier.threshold());
+        let narrowest = policy.tiers().iter().map(of_tier).min()?;
+        let most = (narrowest / SHARES).min(MAX_UNITS);
         (most > 1).then(|| Self {
             state: policy.state(),
             length,
@@ -154,7 +150,7 @@ impl Stock {
         }
         let returned = self.lease.take().and_then(|lease| self.returned(lease));
         // A direct call costs no more than a lease for one.
-        let is_idle = pending == 0 && self.demand.asked() <= 1;
+        let is_idle = pending == 0 && self.demand.asked <= 1;
         if self.is_closing || is_idle {
             self.is_closing = true;
             return returned.map_or(LeaseStep::End, |returned| {
