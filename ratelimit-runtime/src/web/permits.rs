@@ -16,18 +16,9 @@ impl Permits {
         Self(decisions.into_iter().filter_map(Decision::into_permit).collect())
     }
 
-    #[cfg(any(feature = "axum", feature = "tonic"))]
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Frees the permits.
     pub(super) fn free(&mut self) {
         self.0 = Vec::new();
-    }
-
-    pub(super) fn append(&mut self, other: Self) {
-        self.0.extend(other.0);
     }
 }
 

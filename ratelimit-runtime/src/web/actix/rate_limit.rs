@@ -156,7 +156,7 @@ where
                 (Ok((response, mut permits)), mut observed) => {
                     let mut response = response?;
                     complete(response.response_mut(), layer.gate.reply, &mut observed);
-                    permits.append(Permits(observed.permits));
+                    permits.0.extend(observed.permits);
                     Ok(response.map_body(hold(permits)).map_into_left_body())
                 }
             }

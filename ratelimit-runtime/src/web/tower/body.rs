@@ -34,7 +34,7 @@ macro_rules! hold_permits {
         impl HoldPermits for $body {
             fn hold(self, permits: Permits) -> Self {
                 // The common body is not boxed once more.
-                if permits.is_empty() || self.is_end_stream() {
+                if permits.0.is_empty() || self.is_end_stream() {
                     return self;
                 }
                 Self::new(PermitBody { body: self, permits })
@@ -53,7 +53,7 @@ impl<B> Sealed for PermitBody<B> {}
 impl<B: Body> HoldPermits for PermitBody<B> {
     fn hold(mut self, permits: Permits) -> Self {
         if !self.body.is_end_stream() {
-            self.permits.append(permits);
+            self.permits.0.extend(permits.0);
         }
         self
     }

@@ -13,7 +13,7 @@ use super::{
     HoldPermits, Limit, ProblemJson, Respond, refusal_response,
     service::{InnerService, ResponseFuture},
 };
-use crate::web::{self, Refusal, gate::Gate, permits::Permits, treatment::complete};
+use crate::web::{self, Refusal, gate::Gate, treatment::complete};
 
 /// Applies limits to the requests of a service, before the service is called. No extractor has run by then,
 /// and nothing of the body has been read.
@@ -165,7 +165,7 @@ where
                 (Ok((response, mut permits)), mut observed) => {
                     let mut response = response?;
                     complete(&mut response, reply, &mut observed);
-                    permits.append(Permits(observed.permits));
+                    permits.0.extend(observed.permits);
                     Ok(response.map(|body| body.hold(permits)))
                 }
             }
