@@ -146,7 +146,7 @@ pub(super) struct ScriptCall<'a> {
     mode: Mode,
     /// The number by which the reply names the call: that of its entry or its request id. If charges have no numbers,
     /// the call has one.
-    echo: u64,
+    pub(super) echo: u64,
 }
 
 impl<'a> ScriptCall<'a> {
@@ -180,10 +180,6 @@ impl<'a> ScriptCall<'a> {
     /// A request that has been decided, of which the reply names the call by this number.
     pub(super) fn decided(key: &'a Key, request: Request<'a>, echo: u64) -> Self {
         Self { echo, ..Self::decision(key, request, None) }
-    }
-
-    pub(super) fn echo(&self) -> u64 {
-        self.echo
     }
 
     /// Reads each tier by itself, the permits and the block.

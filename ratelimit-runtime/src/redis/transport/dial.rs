@@ -17,10 +17,6 @@ use super::{
     tls::Tls,
 };
 
-/// The time in which a vanished peer must acknowledge what was sent.
-#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-const USER_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Opens a stream to the server at this address.
 #[cfg_attr(not(feature = "tls"), allow(unused_variables, reason = "as with TLS"))]
 pub(super) async fn dial(address: &ConnectionAddr, tls: &Tls) -> io::Result<BoxedStream> {
@@ -60,7 +56,8 @@ fn detect_vanished_peer(socket: &TcpStream) -> io::Result<()> {
         .with_interval(Duration::from_secs(3))
         .with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
+    // The time in which it must acknowledge what was sent.
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    socket.set_tcp_user_timeout(Some(Duration::from_secs(5)))?;
     Ok(())
 }

@@ -49,9 +49,7 @@ pub(in crate::redis) fn ranges(reply: &Value, host: &str) -> Option<Vec<Range>> 
         .iter()
         .map(|reply| {
             let range = range(reply, host)?;
-            if !nodes.contains(&range.primary) {
-                nodes.insert(range.primary.clone());
-            }
+            nodes.insert(range.primary.clone());
             (nodes.len() <= MAX_NODES).then_some(range)
         })
         .collect()
