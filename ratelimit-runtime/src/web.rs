@@ -10,23 +10,15 @@
 //! - [`HeaderSyntax`] makes the headers with the remaining quota, on admitted responses too.
 //! - [`Refusal`] makes the response to a request that is not served. It is 429 with `Retry-After`
 //!   if a limit is reached, and 503 if the store could not decide.
+//! - [`tower`] has layers that set the caller, and limits of requests before they are served.
+//! - [`client`] keeps calls to remote services within their limits.
+//! - [`axum`] converts a refusal into its response.
+//! - [`actix`] converts a refusal into its response, and has middlewares that set the caller and limit requests.
+//! - [`tonic`] converts a refusal into its status.
+//! - [`mcp`] converts a refusal into an error of an MCP server, and finds the caller of a tool.
 #![cfg_attr(
-    feature = "tower",
-    doc = "- [`tower`] has layers that set the caller, and limits of requests before they are served."
-)]
-#![cfg_attr(
-    feature = "tower",
-    doc = "- [`client`] keeps calls to remote services within their limits."
-)]
-#![cfg_attr(feature = "axum", doc = "- [`axum`] converts a refusal into its response.")]
-#![cfg_attr(
-    feature = "actix",
-    doc = "- [`actix`] converts a refusal into its response, and has middlewares that set the caller and limit requests."
-)]
-#![cfg_attr(feature = "tonic", doc = "- [`tonic`] converts a refusal into its status.")]
-#![cfg_attr(
-    feature = "mcp",
-    doc = "- [`mcp`] converts a refusal into an error of an MCP server, and finds the caller of a tool."
+    not(all(feature = "actix", feature = "axum", feature = "mcp", feature = "tonic")),
+    allow(rustdoc::broken_intra_doc_links, reason = "to the modules of other features")
 )]
 
 // Floor 9: may import everything but the macro support. Nothing imports it.
