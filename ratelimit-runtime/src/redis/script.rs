@@ -1,6 +1,5 @@
 //! The scripts of the algorithms: arguments, digests, replies.
 
-mod bounds;
 mod lease;
 pub(super) mod names;
 mod permits;
@@ -21,6 +20,7 @@ use self::{
     names::{Arguments, Mode, Number, Numbers, ScriptOp},
     permits::ScriptGate,
     text::Text,
+    turn::LONGEST_TURN,
 };
 pub(super) use self::{
     lease::{EndedLease, Grant, LeaseCall, LeaseRequest},
@@ -46,10 +46,8 @@ struct Script {
     /// Exchanges leases. A window of the calendar has none.
     lease: Text,
     /// Appends the arguments of one tier.
-    push_tier: PushTier,
+    push_tier: fn(&mut Cmd, &Policy, &Tier),
 }
-
-type PushTier = fn(&mut Cmd, &Policy, &Tier);
 
 impl Script {
     fn push_tiers(&self, command: &mut Cmd, policy: &Policy) {
@@ -295,5 +293,29 @@ impl<'a> ScriptCall<'a> {
         let mark = Mark { at: Timestamp::new(at), charged };
         let refused = Outcome::refused(wait, reset);
         Some(Outcome { admitted, tier, remaining, more, turn, mark, kind, ..refused })
+    }
+
+    /// Returns the longest time that can pass until the state has any number of units again: that of a debt as
+    /// large as the quota after the turns of other calls, or that of a block.
+    fn longest_wait(&self) -> Micros {
+        let policy = self.request.policy;
+        let fill = |tier: &Tier| {
+            let bucket = policy.bucket(*tier);
+            bucket.full.div_ceil(bucket.refill.max(1))
+        };
+        let fills = match policy.state() {
+            StateKind::TokenBucket => policy.tiers().iter().map(fill).max().unwrap_or_default(),
+            _ => policy.longest_period().get(),
+        };
+        let longest = fills.saturating_mul(2).saturating_add(LONGEST_TURN);
+        policy.block_lengths().iter().copied().fold(Micros::new(longest), Micros::max)
+    }
+
+    /// Returns the longest time until the call's own turn.
+    fn longest_turn(&self) -> Micros {
+        let Request { id, max_wait, .. } = self.request;
+        // A repeated call got its turn before. The ways of both to the server may differ.
+        let before = if id.is_some() { DELAY } else { 0 };
+        Micros::new(max_wait.get().saturating_add(before))
     }
 }
