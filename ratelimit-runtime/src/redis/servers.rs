@@ -85,7 +85,7 @@ impl Servers {
         &self,
         key: &Key,
         request: Request<'_>,
-        permit: Option<&mut PermitRequest>,
+        mut permit: Option<&mut PermitRequest>,
         deadline: Instant,
         on_late: &(dyn Fn(PendingReply, u64) + Sync),
     ) -> Result<Outcome, UnavailableReason> {
@@ -93,10 +93,9 @@ impl Servers {
         let may_wait = request.max_wait > Micros::ZERO;
         let patience = may_wait.then(|| Instant::now() + Duration::from(request.max_wait));
         let is_idempotent = call.is_idempotent();
-        let on_late = |reply| on_late(reply, call.echo());
+        let on_late = |reply| on_late(reply, call.echo);
         let options =
             SendOptions { is_idempotent, patience, on_late: Some(&on_late), ..IDEMPOTENT };
-        let mut permit = permit;
         let command = |attempt| {
             if let Some(permit) = &mut permit {
                 permit.is_sent = true;

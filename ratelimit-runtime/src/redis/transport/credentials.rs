@@ -83,10 +83,6 @@ impl Credentials {
         Some(now + left.mul_f64(0.7 + fastrand::f64() / 10.0).max(MIN_RENEWAL))
     }
 
-    fn has_ended(&self) -> bool {
-        self.end.is_some_and(|end| end <= Instant::now())
-    }
-
     /// Returns the command that logs a connection in.
     pub(super) fn auth(&self) -> Cmd {
         redis::cmd("AUTH").arg(self.username_of_acl()).arg(&*self.password).take()
@@ -143,7 +139,8 @@ impl CredentialsProvider {
             Ok(credentials) => Ok(credentials),
             Err(why) => {
                 let good = self.answers.lock().await.good.clone();
-                good.filter(|good| !good.has_ended()).ok_or_else(|| failed(&why))
+                good.filter(|good| good.end.is_none_or(|end| Instant::now() < end))
+                    .ok_or_else(|| failed(&why))
             }
         }
     }

@@ -27,12 +27,9 @@ pub(crate) struct Tls {
     pub(crate) server_name: Option<Box<str>>,
 }
 
-/// The transports with TLS.
-const ENCRYPTED: [&str; 2] = ["rediss", "valkeys"];
-
 impl Tls {
     pub(super) fn is_encrypted(transport: &str) -> bool {
-        ENCRYPTED.contains(&transport)
+        matches!(transport, "rediss" | "valkeys")
     }
 
     /// Refuses a transport that does not match the settings.
