@@ -51,11 +51,8 @@ pub enum ForwardingHeader {
     /// | `true-client-ip` | Akamai, and Cloudflare where it is enabled |
     /// | `x-envoy-external-address` | Envoy, Istio |
     /// | `x-real-ip` | nginx with `proxy_set_header X-Real-IP $remote_addr` |
-    #[doc(alias = "cf-connecting-ip")]
-    #[doc(alias = "fly-client-ip")]
-    #[doc(alias = "true-client-ip")]
-    #[doc(alias = "x-real-ip")]
-    #[doc(alias = "x-envoy-external-address")]
+    #[doc(alias("cf-connecting-ip", "fly-client-ip", "true-client-ip"))]
+    #[doc(alias("x-envoy-external-address", "x-real-ip"))]
     Single(&'static str),
     /// `CloudFront-Viewer-Address: 2001:db8::9:4711`, always with a port and without brackets; see
     /// [`ClientAddress::cloudfront`](super::ClientAddress::cloudfront).
