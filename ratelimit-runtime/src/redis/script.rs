@@ -50,6 +50,12 @@ struct Script {
 }
 
 impl Script {
+    /// Appends the arguments of an operation under a policy.
+    fn push(&self, command: &mut Cmd, arguments: Arguments<'_>, policy: &Policy) {
+        arguments.push(command, policy.tiers().len());
+        self.push_tiers(command, policy);
+    }
+
     fn push_tiers(&self, command: &mut Cmd, policy: &Policy) {
         for tier in policy.tiers() {
             (self.push_tier)(command, policy, tier);
@@ -226,9 +232,9 @@ impl<'a> ScriptCall<'a> {
             None => (mode as i64, &[0][..]),
         };
         let cost = cost.into();
-        Arguments { op, cost, mode, id: echo, detail, deciding: count }.push(&mut command);
-        for policy in [policy].into_iter().chain(kept) {
-            script.push_tiers(&mut command, policy);
+        script.push(&mut command, Arguments { op, cost, mode, id: echo, detail }, policy);
+        if let Some(kept) = kept {
+            script.push_tiers(&mut command, kept);
         }
         Command::echoed(command, echo)
     }

@@ -112,10 +112,8 @@ impl<'a> LeaseCall<'a> {
         let EndedLease { mark, units, used, age } = returned.unwrap_or_default();
         command.arg(units).arg(used).arg(age.get());
         command.arg(mark.at.get()).arg(mark.birth).arg(mark.id);
-        let deciding = policy.tiers().len();
-        let take = Arguments { cost: want.into(), id, deciding, ..Arguments::of(ScriptOp::Take) };
-        take.push(&mut command);
-        script.push_tiers(&mut command, policy);
+        let take = Arguments { cost: want.into(), id, ..Arguments::of(ScriptOp::Take) };
+        script.push(&mut command, take, policy);
         Command::echoed(command, id)
     }
 

@@ -32,18 +32,17 @@ pub(crate) struct Arguments<'d> {
     pub(crate) mode: i64,
     pub(crate) id: u64,
     pub(crate) detail: &'d [u64],
-    pub(crate) deciding: usize,
 }
 
 impl Arguments<'_> {
     /// Returns the arguments of an operation without units, under no tier.
     pub(crate) fn of(op: ScriptOp) -> Self {
-        Self { op, cost: 0, mode: Mode::Plain as i64, id: 0, detail: &[0], deciding: 0 }
+        Self { op, cost: 0, mode: Mode::Plain as i64, id: 0, detail: &[0] }
     }
 
-    /// Appends the arguments to a command.
-    pub(crate) fn push(self, command: &mut Cmd) {
-        let Self { op, cost, mode, id, detail, deciding } = self;
+    /// Appends the arguments to a command, before those of this many deciding tiers.
+    pub(crate) fn push(self, command: &mut Cmd, deciding: usize) {
+        let Self { op, cost, mode, id, detail } = self;
         command.arg(op as u8).arg(cost).arg(mode).arg(id);
         let all = || detail.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
         // The one number of most calls needs no memory.
@@ -138,7 +137,7 @@ mod tests {
         let mut command = Cmd::new();
         let detail = &[15, 25][..];
         let op = ScriptOp::Turns;
-        Arguments { op, cost: 2, mode: -3, id: 4, detail, deciding: 6 }.push(&mut command);
+        Arguments { op, cost: 2, mode: -3, id: 4, detail }.push(&mut command, 6);
         command.arg(7);
         let sent: Vec<_> = command
             .args_iter()

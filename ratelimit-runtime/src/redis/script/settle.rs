@@ -56,9 +56,8 @@ pub(crate) fn settle_command(key: &Key, settle: Settle, attempt: Attempt) -> Com
     let number = entry.map_or(number, |_| id.unwrap_or_default());
     let kept = Micros::from(settle_is_known_for(settle));
     let detail = [mark.at.get(), to.into(), birth, settle.ends().get(), number, kept.get()];
-    let (op, detail) = (ScriptOp::Settle, &detail[..]);
-    let mode = mode as i64;
-    Arguments { op, cost: from.into(), mode, id: charged, detail, deciding: 1 }.push(&mut command);
-    (script.push_tier)(&mut command, &settle.policy(key.name), &settle.tier());
+    let (mode, cost) = (mode as i64, from.into());
+    let arguments = Arguments { op: ScriptOp::Settle, cost, mode, id: charged, detail: &detail };
+    script.push(&mut command, arguments, &settle.policy(key.name));
     Command::echoed(command, charged)
 }

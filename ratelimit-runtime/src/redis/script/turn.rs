@@ -43,10 +43,10 @@ impl<'a> Turn<'a> {
         let script = &SCRIPTS[policy.state() as usize];
         let mode = if id.is_some() { Mode::Named } else { Mode::Plain };
         let mut command = script.text.start(attempt, &[self.key.as_bytes()]);
-        let (op, deciding) = (ScriptOp::Advance, policy.tiers().len());
-        let (mode, detail) = (mode as i64, &self.detail[..]);
-        Arguments { op, cost: cost.into(), mode, id: self.id, detail, deciding }.push(&mut command);
-        script.push_tiers(&mut command, policy);
+        let (mode, cost) = (mode as i64, cost.into());
+        let (op, detail) = (ScriptOp::Advance, &self.detail);
+        let advance = Arguments { op, cost, mode, id: self.id, detail };
+        script.push(&mut command, advance, policy);
         Command::echoed(command, self.id)
     }
 
@@ -78,10 +78,8 @@ pub(crate) fn pause_command(
     let (script, echo) = (&SCRIPTS[StateKind::SlidingWindow as usize], next_echo());
     let mut command = script.text.start(attempt, &[key.as_bytes()]);
     let (cost, detail) = (ends.unwrap_or_default().get(), &[length.get()][..]);
-    let deciding = policy.tiers().len();
-    let pause = Arguments { cost, id: echo, detail, deciding, ..Arguments::of(ScriptOp::Pause) };
-    pause.push(&mut command);
-    script.push_tiers(&mut command, policy);
+    let pause = Arguments { cost, id: echo, detail, ..Arguments::of(ScriptOp::Pause) };
+    script.push(&mut command, pause, policy);
     Command::echoed(command, echo)
 }
 
@@ -92,7 +90,7 @@ pub(crate) fn turns_command(key: &Key, places: &[LinePlace<'_>], attempt: Attemp
     let mut command = script.text.start(attempt, &[key.as_bytes()]);
     let charge = |it: &LinePlace<'_>| [it.mark.charged.number(), it.cost.into()];
     let detail = &places.iter().flat_map(charge).collect::<Vec<_>>()[..];
-    Arguments { id: echo, detail, ..Arguments::of(ScriptOp::Turns) }.push(&mut command);
+    Arguments { id: echo, detail, ..Arguments::of(ScriptOp::Turns) }.push(&mut command, 0);
     Command::echoed(command, echo)
 }
 
