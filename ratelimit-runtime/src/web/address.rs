@@ -145,16 +145,14 @@ impl ClientAddress {
     /// // The proxy has passed on a line of the client: which one is the proxy's is unknown.
     /// assert_eq!(address.resolve(Some(proxy), [&b"198.51.100.7"[..], b"203.0.113.9"]), None);
     /// ```
-    pub fn header(mut self, header: ForwardingHeader) -> Self {
-        self.header = header;
-        self
+    pub fn header(self, header: ForwardingHeader) -> Self {
+        Self { header, ..self }
     }
 
     /// Sets the leading bits of an IPv6 address that count: 64 by default, at most 128. An embedded
     /// IPv4 address counts as a whole.
-    pub fn ipv6_prefix(mut self, bits: u8) -> Self {
-        self.ipv6_prefix = bits.min(128);
-        self
+    pub fn ipv6_prefix(self, bits: u8) -> Self {
+        Self { ipv6_prefix: bits.min(128), ..self }
     }
 
     /// Returns the name of the header whose lines [`resolve`](Self::resolve) takes.

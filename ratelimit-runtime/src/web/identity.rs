@@ -208,9 +208,8 @@ impl<R: RequestHead + 'static> Identity<R> {
     }
 
     /// Sets the treatment of requests without an identity; [`OnMissing::Reject`] by default.
-    pub fn on_missing(mut self, on_missing: OnMissing) -> Self {
-        self.on_missing = on_missing;
-        self
+    pub fn on_missing(self, on_missing: OnMissing) -> Self {
+        Self { on_missing, ..self }
     }
 
     /// Refuses requests without an identity with 401 and this challenge in `WWW-Authenticate`: the scheme by
@@ -228,9 +227,8 @@ impl<R: RequestHead + 'static> Identity<R> {
     }
 
     /// Sets the treatment of malformed identities; [`OnMalformed::Reject`] by default.
-    pub fn on_malformed(mut self, on_malformed: OnMalformed) -> Self {
-        self.on_malformed = on_malformed;
-        self
+    pub fn on_malformed(self, on_malformed: OnMalformed) -> Self {
+        Self { on_malformed, ..self }
     }
 
     /// Returns the caller of `request`.

@@ -67,9 +67,8 @@ impl<R: RequestHead + 'static> Limit<R> {
     /// admitted and takes nothing.
     ///
     /// A request of more units than the policy ever admits is refused with 422.
-    pub fn cost(mut self, cost: impl Fn(&R) -> u32 + Send + Sync + 'static) -> Self {
-        self.cost = Some(Arc::new(cost));
-        self
+    pub fn cost(self, cost: impl Fn(&R) -> u32 + Send + Sync + 'static) -> Self {
+        Self { cost: Some(Arc::new(cost)), ..self }
     }
 
     /// Sets the function that returns the share of the limit, in percent, which a request leaves to others; 0 by
@@ -89,15 +88,13 @@ impl<R: RequestHead + 'static> Limit<R> {
     ///     .leave(|request: &Parts| if request.extensions.get::<IsBatch>().is_some() { 20 } else { 0 });
     /// # }
     /// ```
-    pub fn leave(mut self, percent: impl Fn(&R) -> u32 + Send + Sync + 'static) -> Self {
-        self.leave = Some(Arc::new(percent));
-        self
+    pub fn leave(self, percent: impl Fn(&R) -> u32 + Send + Sync + 'static) -> Self {
+        Self { leave: Some(Arc::new(percent)), ..self }
     }
 
     /// Counts for the caller that `identity` finds, instead of the layer's.
-    pub fn identity(mut self, identity: Identity<R>) -> Self {
-        self.identity = Some(identity);
-        self
+    pub fn identity(self, identity: Identity<R>) -> Self {
+        Self { identity: Some(identity), ..self }
     }
 
     /// Returns the check of a request, for the limit's own caller or that of the layer; `None` for a request

@@ -93,18 +93,16 @@ impl<R, H> IdentityLayer<R, H> {
     ///
     /// Use it only where no client can name another's key: the headers of a login would show everyone
     /// how often an account was tried.
-    pub fn explicit_keys(mut self, are_listed: bool) -> Self {
-        self.explicit_keys = are_listed;
-        self
+    pub fn explicit_keys(self, are_listed: bool) -> Self {
+        Self { explicit_keys: are_listed, ..self }
     }
 
     /// Passes on requests for which `skip` returns `true`, without a caller and without headers.
     ///
     /// Do not decide by what the client writes, such as a header or a method: clients could skip their
     /// limits. Paths are safe, because they select the handler; see [`paths`].
-    pub fn skip(mut self, skip: impl Fn(&R) -> bool + Send + Sync + 'static) -> Self {
-        self.skip = Some(Arc::new(skip));
-        self
+    pub fn skip(self, skip: impl Fn(&R) -> bool + Send + Sync + 'static) -> Self {
+        Self { skip: Some(Arc::new(skip)), ..self }
     }
 
     /// Answers requests whose handlers have lost a refusal, as the refusal itself is answered: with its status,

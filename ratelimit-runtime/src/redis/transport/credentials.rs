@@ -49,9 +49,8 @@ impl Credentials {
 
     /// Sets the time from now to the end.
     #[must_use]
-    pub fn valid_for(mut self, validity: Duration) -> Self {
-        self.end = Instant::now().checked_add(validity);
-        self
+    pub fn valid_for(self, validity: Duration) -> Self {
+        Self { end: Instant::now().checked_add(validity), ..self }
     }
 
     /// Sets the end, by the system's clock.

@@ -78,11 +78,10 @@ impl RateLimitMiddleware {
 
     /// Sets the function that builds refusal responses. Headers such as `Retry-After` are added.
     pub fn respond(
-        mut self,
+        self,
         respond: impl Fn(&Refusal) -> HttpResponse + Send + Sync + 'static,
     ) -> Self {
-        self.responder = Some(Arc::new(respond));
-        self
+        Self { responder: Some(Arc::new(respond)), ..self }
     }
 
     /// Answers a request that is not served.
