@@ -88,16 +88,12 @@ impl ScriptCall<'_> {
 
 /// Builds the command that deletes a caller's counts, and its block, which may be that of another plan.
 pub(crate) fn reset(key: &Key) -> Cmd {
-    let mut command = redis::cmd("UNLINK");
-    command.arg(key.as_bytes()).arg(key.companion(BLOCK));
-    command
+    redis::cmd("UNLINK").arg(key.as_bytes()).arg(key.companion(BLOCK)).take()
 }
 
 /// Builds the command that frees a permit.
 pub(crate) fn release(key: &Key, id: u64) -> Cmd {
-    let mut command = redis::cmd("ZREM");
-    command.arg(key.companion(PERMITS)).arg(id);
-    command
+    redis::cmd("ZREM").arg(key.companion(PERMITS)).arg(id).take()
 }
 
 /// Builds the command of an attempt to renew permits, at most [`MAX_RENEWED`] of `most`.

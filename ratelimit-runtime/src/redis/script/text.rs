@@ -24,8 +24,6 @@ impl Text {
     /// Returns the command of an attempt up to the keys.
     pub(super) fn start(&self, attempt: Attempt, keys: &[&[u8]]) -> Cmd {
         let (name, text) = self.command(attempt);
-        let mut command = redis::cmd(name);
-        command.arg(text).arg(keys.len()).arg(keys);
-        command
+        redis::cmd(name).arg(text).arg(keys.len()).arg(keys).take()
     }
 }

@@ -154,8 +154,7 @@ impl SlotMap {
     }
 
     async fn fetch_from(node: &Node) -> Result<Vec<Range>, UnavailableReason> {
-        let mut command = redis::cmd("CLUSTER");
-        command.arg("SLOTS");
+        let command = redis::cmd("CLUSTER").arg("SLOTS").take();
         let mut reply = node.start(command.into(), false, Lane::Main);
         let reply = reply.wait(Instant::now() + SLOTS_TIMEOUT).await?;
         let ranges = ranges(&reply, host(node.name())).ok_or(UnavailableReason::StoreError)?;
