@@ -53,7 +53,11 @@ pub use self::{
     source::OverrideSource,
 };
 use self::{
-    callers::Identities, filter::NameFilter, history::History, layer::Layers, problem::Problems,
+    callers::Identities,
+    filter::NameFilter,
+    history::History,
+    layer::{Layers, WrittenPlace},
+    problem::Problems,
     snapshot::Snapshot,
 };
 pub(crate) use self::{
@@ -191,13 +195,8 @@ impl Overrides {
     }
 
     /// Returns the signed override, if the policies of all callsites obey the rules under it.
-    fn validated(
-        &self,
-        limit: &str,
-        caller: Option<&str>,
-        what: Override,
-    ) -> Result<Override, OverrideError> {
-        validate::against(&registry::policies(), limit, caller, &what)?;
+    fn validated(&self, place: &WrittenPlace, what: Override) -> Result<Override, OverrideError> {
+        validate::against(&registry::policies(), place, &what)?;
         Ok(self.signed(what))
     }
 

@@ -58,10 +58,13 @@ impl Overrides {
         let layers = self.shared.layers.lock();
         let mut list = BTreeMap::new();
         for source in OverrideSource::ALL {
-            let found = layers[source as usize].of_callers().filter(|(of, caller, what)| {
-                *of == limit && caller.contains(part) && !self.shared.identities.has_ended(what)
+            let of_limit = layers[source as usize].iter().filter(|(place, _)| place.limit == limit);
+            let of_callers =
+                of_limit.filter_map(|(place, what)| Some((place.caller.as_deref()?, what)));
+            let found = of_callers.filter(|(caller, what)| {
+                caller.contains(part) && !self.shared.identities.has_ended(what)
             });
-            list.extend(found.map(|(_, caller, what)| (caller, (source, what))));
+            list.extend(found.map(|(caller, what)| (caller, (source, what))));
         }
         let list = list.into_iter().map(|(caller, (source, what))| CallerOverride {
             caller: Caller::from_parts(caller.as_bytes()),

@@ -36,7 +36,9 @@ use serde::{
 
 use self::values::{AnswerText, CallerParts, PeriodText, ScaleNumber, ShareText, TimeText, Whole};
 use super::{
-    Enforcement, Fault, Layer, Override, OverrideError, callers::Identities, layer::ALL_LIMITS,
+    Enforcement, Fault, Layer, Override, OverrideError,
+    callers::Identities,
+    layer::{ALL_LIMITS, WrittenPlace},
 };
 use crate::policy::Tier;
 
@@ -54,18 +56,21 @@ pub(super) fn parse(text: &str, identities: &Identities) -> Result<Layer, Fault>
     }
     let mut layer = Layer::default();
     for (limit, what) in limits {
-        layer.set(&limit, None, Some(what));
+        layer.set(WrittenPlace::of_limit(limit), Some(what));
     }
     if let Some(enforcement) = enforcement {
         layer.enforce(enforcement);
     }
     for CallerItem { limit, caller: CallerParts(caller), what } in callers {
-        let (limit, caller) = (limit.as_deref().unwrap_or(ALL_LIMITS), identities.text(&caller));
+        let limit = limit.unwrap_or_else(|| ALL_LIMITS.to_owned());
+        let place = WrittenPlace { limit, caller: Some(identities.text(&caller)) };
         let what: Override = what.into();
         // Several items of one caller are those of several times.
-        let before = layer.get(limit, Some(&caller));
-        let what = before.map_or_else(|| what.clone(), |before| before.and(&what));
-        layer.set(limit, Some(&caller), Some(what));
+        let what = match layer.get(&place) {
+            Some(before) => before.and(&what),
+            None => what,
+        };
+        layer.set(place, Some(what));
     }
     Ok(layer)
 }

@@ -25,7 +25,9 @@ use self::{
 };
 use super::{
     Enforcement, Fault, Override, OverrideError, OverrideProblem, Overrides, Shared, Shown,
-    callers::random, fleet::STARTED, layer::ALL_LIMITS,
+    callers::random,
+    fleet::STARTED,
+    layer::{ALL_LIMITS, WrittenPlace},
 };
 use crate::{
     background,
@@ -68,9 +70,9 @@ enum HashState {
 }
 
 impl FleetHashes {
-    /// Returns the hash of limits, or that of callers.
-    fn of(&self, caller: Option<&str>) -> &FleetHash {
-        if caller.is_some() { &self.callers } else { &self.limits }
+    /// Returns the hash of a place: that of limits, or that of callers.
+    fn of(&self, place: &WrittenPlace) -> &FleetHash {
+        if place.caller.is_some() { &self.callers } else { &self.limits }
     }
 
     /// Returns the problems of the latest polls.

@@ -1,6 +1,6 @@
 //! Overrides of this process: reading, setting and removing them.
 
-use super::{Override, OverrideError, OverrideSource, Overrides, Place};
+use super::{Override, OverrideError, OverrideSource, Overrides, Place, layer::WrittenPlace};
 
 /// The overrides that a handle sets in this process, as [`Overrides::here`] returns them.
 ///
@@ -13,10 +13,10 @@ impl ProcessOverrides<'_> {
     #[must_use]
     pub fn get(&self, place: impl Into<Place>) -> Option<Override> {
         let Self(overrides) = self;
-        let (limit, caller) = overrides.written(place.into());
+        let place = overrides.written(place);
         drop(overrides.current());
         let layers = overrides.shared.layers.lock();
-        layers[overrides.own_source() as usize].get(&limit, caller.as_deref()).cloned()
+        layers[overrides.own_source() as usize].get(&place).cloned()
     }
 
     /// Overrides a place, instead of an earlier `set`.
@@ -71,13 +71,12 @@ impl ProcessOverrides<'_> {
         what: impl Into<Override>,
     ) -> Result<(), OverrideError> {
         let Self(overrides) = self;
-        let (limit, caller) = overrides.written(place.into());
-        let caller = caller.as_deref();
-        let what = overrides.validated(&limit, caller, what.into())?;
-        overrides.audit(&limit, caller, Some(&what));
+        let place = overrides.written(place);
+        let what = overrides.validated(&place, what.into())?;
+        overrides.audit(&place, Some(&what));
         overrides.change(overrides.own_source(), |layer| {
-            let what = overrides.started(what, layer.get(&limit, caller));
-            layer.set(&limit, caller, Some(what));
+            let what = overrides.started(what, layer.get(&place));
+            layer.set(place, Some(what));
         });
         Ok(())
     }
@@ -85,10 +84,9 @@ impl ProcessOverrides<'_> {
     /// Removes the override that [`set`](Self::set) has made of a place.
     pub fn remove(&self, place: impl Into<Place>) {
         let Self(overrides) = self;
-        let (limit, caller) = overrides.written(place.into());
-        let caller = caller.as_deref();
-        overrides.audit(&limit, caller, None);
-        overrides.change(overrides.own_source(), |layer| layer.set(&limit, caller, None));
+        let place = overrides.written(place);
+        overrides.audit(&place, None);
+        overrides.change(overrides.own_source(), |layer| layer.set(place, None));
     }
 }
 
@@ -107,15 +105,15 @@ impl Overrides {
         }
     }
 
-    /// Returns the limit of a place, and its caller as it is written down.
-    pub(super) fn written(&self, place: Place) -> (String, Option<String>) {
-        let Place { limit, caller } = place;
-        (limit, caller.map(|caller| self.shared.identities.text(&caller)))
+    /// Returns a place with its caller as it is written down.
+    pub(super) fn written(&self, place: impl Into<Place>) -> WrittenPlace {
+        let Place { limit, caller } = place.into();
+        WrittenPlace { limit, caller: caller.map(|caller| self.shared.identities.text(&caller)) }
     }
 
     /// Records which caller is overridden, by the digest of events if there is one.
-    pub(super) fn audit(&self, limit: &str, caller: Option<&str>, what: Option<&Override>) {
-        let Some(caller) = caller else { return };
+    pub(super) fn audit(&self, place: &WrittenPlace, what: Option<&Override>) {
+        let WrittenPlace { limit, caller: Some(caller) } = place else { return };
         let has_digest = self.shared.identities.has_secret();
         let caller = has_digest.then(|| caller.rsplit('-').next()).flatten();
         let operator = self.operator();

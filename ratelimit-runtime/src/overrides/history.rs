@@ -8,7 +8,11 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Override, OverrideSource, Overrides, callers::Identities, layer::PlaceChange};
+use super::{
+    Override, OverrideSource, Overrides,
+    callers::Identities,
+    layer::{PlaceChange, WrittenPlace},
+};
 use crate::key::Caller;
 
 /// The number of changes that are kept.
@@ -52,8 +56,8 @@ struct Changes {
     removals: VecDeque<Removal>,
 }
 
-/// The removal of an override on Redis: the limit, the caller, the operator and the time.
-type Removal = (String, Option<String>, Arc<str>, Instant);
+/// The removal of an override on Redis: its place, the operator and the time.
+type Removal = (WrittenPlace, Arc<str>, Instant);
 
 impl Changes {
     fn push(&mut self, change: OverrideChange) {
@@ -65,11 +69,10 @@ impl Changes {
     }
 
     /// Returns the operator who has removed this override on Redis from this process.
-    fn remover(&mut self, limit: &str, caller: Option<&str>) -> Option<Arc<str>> {
+    fn remover(&mut self, place: &WrittenPlace) -> Option<Arc<str>> {
         self.removals.retain(|(.., at)| at.elapsed() < UNREAD);
-        let is_it = |it: &Removal| it.0 == limit && it.1.as_deref() == caller;
-        let place = self.removals.iter().position(is_it)?;
-        self.removals.remove(place).map(|(.., operator, _)| operator)
+        let index = self.removals.iter().position(|(removed, ..)| removed == place)?;
+        self.removals.remove(index).map(|(_, operator, _)| operator)
     }
 }
 
@@ -86,13 +89,13 @@ impl History {
         let at = identities.now();
         // A window that begins was recorded when it was set.
         let written = places.into_iter().filter(|place| place.before != place.after);
-        for PlaceChange { limit, caller, before, after } in written {
+        for PlaceChange { place, before, after } in written {
             let ended = before.as_ref().filter(|it| identities.has_ended(it));
             let end = ended.and_then(Override::end);
             let signed = after.as_ref().and_then(|it| it.parts()[0].by.as_deref().map(Arc::from));
             let is_of_redis = source == OverrideSource::Redis;
             // Another has written the field again, if there is an override after the removal.
-            let remover = is_of_redis.then(|| changes.remover(&limit, caller.as_deref())).flatten();
+            let remover = is_of_redis.then(|| changes.remover(&place)).flatten();
             let operator = match &after {
                 None if end.is_some() => None,
                 None => operator.cloned().or(remover),
@@ -103,8 +106,8 @@ impl History {
                 at: end.filter(|_| after.is_none()).unwrap_or(at),
                 source,
                 operator: operator.filter(|it| !it.is_empty()),
-                limit,
-                caller: caller.map(|it| Caller::from_parts(it.as_bytes())),
+                limit: place.limit,
+                caller: place.caller.map(|it| Caller::from_parts(it.as_bytes())),
                 before,
                 after,
             });
@@ -113,10 +116,9 @@ impl History {
 
     /// Records that this process removes an override on Redis for an operator.
     #[cfg(feature = "overrides")]
-    pub(super) fn expect_removal(&self, limit: &str, caller: Option<&str>, operator: &Arc<str>) {
+    pub(super) fn expect_removal(&self, place: &WrittenPlace, operator: &Arc<str>) {
         let mut changes = self.0.lock();
-        let caller = caller.map(str::to_owned);
-        changes.removals.push_back((limit.to_owned(), caller, operator.clone(), Instant::now()));
+        changes.removals.push_back((place.clone(), operator.clone(), Instant::now()));
         if changes.removals.len() > KEPT {
             changes.removals.pop_front();
         }
@@ -124,8 +126,8 @@ impl History {
 
     /// Undoes [`expect_removal`](Self::expect_removal).
     #[cfg(feature = "overrides")]
-    pub(super) fn forget_removal(&self, limit: &str, caller: Option<&str>) {
-        self.0.lock().remover(limit, caller);
+    pub(super) fn forget_removal(&self, place: &WrittenPlace) {
+        self.0.lock().remover(place);
     }
 }
 

@@ -18,57 +18,65 @@ pub(super) type Layers = [Layer; OverrideSource::ALL.len()];
 pub(crate) struct Layer {
     /// Those in effect or to come, and those that have ended and that the source still has: its clock may be set
     /// back.
-    overrides: BTreeMap<OverridePlace, Override>,
+    overrides: BTreeMap<WrittenPlace, Override>,
     /// The time by which overrides have ended; none if none has.
     now: Option<SystemTime>,
     /// A time before which no further one begins or ends. Until then, none is read for that.
     next_turn: Option<SystemTime>,
     /// The limits of which another part is in effect than before, or none, or one again.
-    turned: Vec<OverridePlace>,
+    turned: Vec<WrittenPlace>,
     /// The number of overrides of each name that have not ended.
     names: BTreeMap<String, usize>,
     /// The overrides before the changes, by their places.
-    before: BTreeMap<OverridePlace, Option<Override>>,
+    before: BTreeMap<WrittenPlace, Option<Override>>,
 }
 
-/// The caller as it is written down, if the override is that of a single one, and the limit.
-type OverridePlace = (Option<String>, String);
+/// A [`Place`](super::Place) with its caller as it is written down. Those of limits come before those of callers.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct WrittenPlace {
+    /// The caller, if the place is that of a single one.
+    pub(super) caller: Option<String>,
+    /// The name of the limit or of the plan; `*` is all limits.
+    pub(super) limit: String,
+}
 
 /// The change of the override of a limit, of all limits, or of one caller. Both are equal if another part of it
 /// is in effect.
 pub(super) struct PlaceChange {
-    pub(super) limit: String,
-    pub(super) caller: Option<String>,
+    pub(super) place: WrittenPlace,
     pub(super) before: Option<Override>,
     pub(super) after: Option<Override>,
+}
+
+impl WrittenPlace {
+    /// Returns the place of a limit, or of all limits under the name `*`.
+    pub(super) fn of_limit(limit: impl Into<String>) -> Self {
+        Self { caller: None, limit: limit.into() }
+    }
 }
 
 impl Layer {
     /// Sets the global enforcement. What else the override of all limits has stays.
     pub(crate) fn enforce(&mut self, enforcement: Enforcement) {
         let alone = Override::new().enforcement(enforcement);
-        let before = self.get(ALL_LIMITS, None).cloned().unwrap_or_default();
+        let before = self.of_limit(ALL_LIMITS).cloned().unwrap_or_default();
         let has_times = before.turns().next().is_some();
         let both =
             before.map_parts(|part| Override { enforce: None, ..part }.enforcement(enforcement));
         // It has no times of its own: before and after those of the others, it is alone.
         let what = if has_times { alone.and(&both) } else { both };
-        self.set(ALL_LIMITS, None, Some(what));
+        self.set(WrittenPlace::of_limit(ALL_LIMITS), Some(what));
     }
 
-    /// Sets or removes the override of a limit, of all limits under the name `*`, or of one caller.
-    pub(super) fn set(&mut self, limit: &str, caller: Option<&str>, what: Option<Override>) {
-        self.put(place(limit, caller), what);
-    }
-
-    fn put(&mut self, place: OverridePlace, what: Option<Override>) {
+    /// Sets or removes the override of a place.
+    pub(super) fn set(&mut self, place: WrittenPlace, what: Option<Override>) {
         if self.overrides.get(&place) == what.as_ref() {
             return;
         }
         let was_open = self.keep_before(&place);
         let is_open = what.as_ref().is_some_and(|what| self.is_open(what));
         if was_open != is_open {
-            self.count(&place, is_open);
+            self.count(&place.limit, is_open);
         }
         match what {
             Some(what) => {
@@ -81,13 +89,13 @@ impl Layer {
 
     /// Replaces all overrides.
     pub(super) fn replace(&mut self, with: Self) {
-        let is_gone = |place: &&OverridePlace| !with.overrides.contains_key(*place);
+        let is_gone = |place: &&WrittenPlace| !with.overrides.contains_key(*place);
         let gone: Vec<_> = self.overrides.keys().filter(is_gone).cloned().collect();
         for place in gone {
-            self.put(place, None);
+            self.set(place, None);
         }
         for (place, what) in with.overrides {
-            self.put(place, Some(what));
+            self.set(place, Some(what));
         }
     }
 
@@ -100,7 +108,7 @@ impl Layer {
             return;
         }
         // Callers are looked up with their times.
-        let of_limits = self.overrides.iter().take_while(|((caller, _), _)| caller.is_none());
+        let of_limits = self.overrides.iter().take_while(|(place, _)| place.caller.is_none());
         let is_other =
             |what: &Override| before.is_some_and(|before| what.at(before) != what.at(now));
         let turned = of_limits.filter(|(_, what)| is_other(what)).map(|(place, _)| place);
@@ -110,7 +118,7 @@ impl Layer {
         let turned: Vec<_> = turned.map(|(place, it)| (place.clone(), it.clone())).collect();
         for (place, what) in turned {
             let returns = had_ended(&what);
-            self.count(&place, returns);
+            self.count(&place.limit, returns);
             self.before.entry(place).or_insert(Some(what).filter(|_| !returns));
         }
         if !is_kept {
@@ -121,8 +129,8 @@ impl Layer {
     }
 
     /// Keeps the override at a place that is about to change. Returns `true` if it has not ended.
-    fn keep_before(&mut self, place: &OverridePlace) -> bool {
-        let before = self.at(place);
+    fn keep_before(&mut self, place: &WrittenPlace) -> bool {
+        let before = self.get(place);
         let was_open = before.is_some();
         if !self.before.contains_key(place) {
             self.before.insert(place.clone(), before.cloned());
@@ -131,9 +139,9 @@ impl Layer {
     }
 
     /// Counts an override of a name that is there, or has ended.
-    fn count(&mut self, (_, limit): &OverridePlace, is_open: bool) {
+    fn count(&mut self, limit: &str, is_open: bool) {
         if is_open {
-            *self.names.entry(limit.clone()).or_default() += 1;
+            *self.names.entry(limit.to_owned()).or_default() += 1;
         } else if let Some(count) = self.names.get_mut(limit) {
             *count -= 1;
             if *count == 0 {
@@ -146,15 +154,14 @@ impl Layer {
     pub(super) fn take_changes(&mut self) -> Vec<PlaceChange> {
         let mut changes = Vec::new();
         for (place, before) in mem::take(&mut self.before) {
-            let after = self.at(&place).cloned();
+            let after = self.get(&place).cloned();
             if before != after {
-                let (caller, limit) = place;
-                changes.push(PlaceChange { limit, caller, before, after });
+                changes.push(PlaceChange { place, before, after });
             }
         }
         for place in mem::take(&mut self.turned) {
-            let (before, (caller, limit)) = (self.at(&place).cloned(), place);
-            changes.push(PlaceChange { limit, caller, after: before.clone(), before });
+            let what = self.get(&place).cloned();
+            changes.push(PlaceChange { place, before: what.clone(), after: what });
         }
         changes.sort_by_key(|change| change.after.is_some());
         changes
@@ -162,16 +169,17 @@ impl Layer {
 
     /// Returns the part in effect of the override of a limit, or of all limits under the name `*`.
     pub(super) fn current(&self, limit: &str) -> Option<&Override> {
-        let what = self.get(limit, None)?;
+        let what = self.of_limit(limit)?;
         self.now.map_or(Some(what), |now| what.at(now))
     }
 
-    /// Returns the override of a limit, of all limits under the name `*`, or of one caller, unless it has ended.
-    pub(super) fn get(&self, limit: &str, caller: Option<&str>) -> Option<&Override> {
-        self.at(&place(limit, caller))
+    /// Returns the override of a limit, or of all limits under the name `*`, unless it has ended.
+    pub(super) fn of_limit(&self, limit: &str) -> Option<&Override> {
+        self.get(&WrittenPlace::of_limit(limit))
     }
 
-    fn at(&self, place: &OverridePlace) -> Option<&Override> {
+    /// Returns the override of a place, unless it has ended.
+    pub(super) fn get(&self, place: &WrittenPlace) -> Option<&Override> {
         self.overrides.get(place).filter(|what| self.is_open(what))
     }
 
@@ -179,21 +187,15 @@ impl Layer {
         self.now.is_none_or(|now| !what.has_ended(now))
     }
 
-    /// Returns all overrides that have not ended by the limit and the caller, those of limits first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Option<&str>, &Override)> {
-        let all = self.overrides.iter().filter(|(_, what)| self.is_open(what));
-        all.map(|((caller, limit), what)| (&**limit, caller.as_deref(), what))
+    /// Returns all overrides that have not ended, those of limits first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&WrittenPlace, &Override)> {
+        self.overrides.iter().filter(|(_, what)| self.is_open(what))
     }
 
-    /// Returns the overrides of single limits by their names.
+    /// Returns the overrides of limits by their names, and that of all limits under the name `*`.
     pub(super) fn of_limits(&self) -> impl Iterator<Item = (&str, &Override)> {
-        let of_limits = self.iter().take_while(|it| it.1.is_none()).filter(|it| it.0 != ALL_LIMITS);
-        of_limits.map(|(limit, _, what)| (limit, what))
-    }
-
-    /// Returns the overrides of single callers by the limit and the caller.
-    pub(super) fn of_callers(&self) -> impl Iterator<Item = (&str, &str, &Override)> {
-        self.iter().filter_map(|(limit, caller, what)| Some((limit, caller?, what)))
+        let of_limits = self.iter().take_while(|(place, _)| place.caller.is_none());
+        of_limits.map(|(place, what)| (&*place.limit, what))
     }
 
     /// Returns the names of the limits that are overridden, also for single callers.
@@ -213,8 +215,7 @@ impl Layer {
 
     /// Returns the time at which the next override of a limit begins or ends.
     pub(super) fn next_turn_of_limits(&self) -> Option<SystemTime> {
-        let of_limits = self.iter().take_while(|it| it.1.is_none());
-        let turns = of_limits.flat_map(|(.., what)| what.turns());
+        let turns = self.of_limits().flat_map(|(_, what)| what.turns());
         turns.filter(|turn| self.now.is_none_or(|now| now < *turn)).min()
     }
 }
@@ -222,8 +223,8 @@ impl Layer {
 /// The overrides of limits, and the number of those of callers, who do not belong in a log.
 impl fmt::Debug for Layer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (global, limits) =
-            (self.get(ALL_LIMITS, None), self.of_limits().collect::<BTreeMap<_, _>>());
+        let mut limits: BTreeMap<_, _> = self.of_limits().collect();
+        let global = limits.remove(ALL_LIMITS);
         let in_effect: usize = self.names.values().sum();
         f.debug_struct("Layer")
             .field("global", &global)
@@ -232,8 +233,4 @@ impl fmt::Debug for Layer {
             .field("ended", &(self.overrides.len() - in_effect))
             .finish_non_exhaustive()
     }
-}
-
-fn place(limit: &str, caller: Option<&str>) -> OverridePlace {
-    (caller.map(str::to_owned), limit.to_owned())
 }

@@ -189,7 +189,7 @@ impl Overrides {
             // A window of the calendar that is checked by hand is known after its override was read. Without one,
             // the overrides of all callers are not searched.
             if layer.names().any(|name| registry::calendar_window_by_hand(name).is_some()) {
-                let misfits = layer.iter().filter_map(|(limit, _, what)| misfit(limit, what));
+                let misfits = layer.iter().filter_map(|(place, what)| misfit(&place.limit, what));
                 problems.extend(misfits.map(|error| OverrideProblem::Rejected { source, error }));
             }
         }

@@ -58,10 +58,11 @@ impl Snapshot {
     /// Returns the snapshot after changes of the layers. It shares what has not changed.
     pub(super) fn after(&self, layers: &Layers, changes: &[PlaceChange]) -> Self {
         let mut next = self.clone();
-        for PlaceChange { limit, caller, .. } in changes {
-            match caller {
+        for PlaceChange { place, .. } in changes {
+            let limit = &*place.limit;
+            match &place.caller {
                 Some(caller) => {
-                    let all = layers.iter().filter_map(|layer| layer.get(limit, Some(caller)));
+                    let all = layers.iter().filter_map(|layer| layer.get(place));
                     next.callers.replace(limit, caller, all.rev());
                 }
                 None if limit == ALL_LIMITS => {}
@@ -143,7 +144,7 @@ impl Snapshot {
         // A global `On` changes no limit. What begins or ends is looked up: another may follow.
         let is_on = |what: &Override| what.enforcement == Some(Enforcement::On);
         let changes_none = self.global.as_ref().is_none_or(|(global, _)| is_on(global));
-        let all_limits = layers.iter().filter_map(|layer| layer.get(ALL_LIMITS, None));
+        let all_limits = layers.iter().filter_map(|layer| layer.of_limit(ALL_LIMITS));
         let has_turns = all_limits.flat_map(Override::turns).next().is_some();
         let changes_all = self.scale.is_some() || self.on_store_error.is_some();
         let is_idle = changes_none && !changes_all && !has_turns;
@@ -289,9 +290,7 @@ impl Overrides {
         drop(self.current());
         let layers = self.shared.layers.lock();
         let sources = OverrideSource::ALL.into_iter().rev();
-        let found = |source: OverrideSource| {
-            Some((source, layers[source as usize].get(name, None)?.clone()))
-        };
+        let found = |source| Some((source, layers[source as usize].of_limit(name)?.clone()));
         sources.filter_map(found).collect()
     }
 
@@ -307,6 +306,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::overrides::layer::WrittenPlace;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -317,7 +317,7 @@ mod tests {
     /// Returns the snapshot after a change by an operator, and its names.
     fn changed(layers: &mut Layers, name: &str, what: Option<Override>) -> (Snapshot, NameBits) {
         let layer = &mut layers[OverrideSource::Operator as usize];
-        layer.set(name, None, what);
+        layer.set(WrittenPlace::of_limit(name), what);
         let changes = layer.take_changes();
         let snapshot = Snapshot::default().after(layers, &changes);
         let names = snapshot.names(layers);

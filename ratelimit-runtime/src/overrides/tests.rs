@@ -155,7 +155,8 @@ fn assert_precedence(policy: &Policy, places: &[(&str, Option<&str>)], sources: 
             let of_source = || slots.iter().zip(&set).filter(|((_, of), _)| of == source);
             overrides.change(*source, |layer| {
                 for (((limit, caller), _), what) in of_source() {
-                    layer.set(limit, *caller, what.clone());
+                    let (limit, caller) = ((*limit).to_owned(), caller.map(str::to_owned));
+                    layer.set(WrittenPlace { caller, limit }, what.clone());
                 }
             });
         }

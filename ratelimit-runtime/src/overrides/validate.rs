@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Fault, Layer, Override, OverrideError, entry::SCALES, layer::ALL_LIMITS, until};
+use super::{
+    Fault, Layer, Override, OverrideError,
+    entry::SCALES,
+    layer::{ALL_LIMITS, WrittenPlace},
+    until,
+};
 use crate::{
     policy::{Policy, Tier},
     registry::{self, RegisteredPolicy},
@@ -14,24 +19,24 @@ const SOME_TIER: Tier = Tier::new(Duration::from_secs(60), 1);
 /// Validates all overrides of a source.
 pub(super) fn all(layer: &Layer) -> Result<(), OverrideError> {
     let registered = registry::policies();
-    layer.iter().try_for_each(|(limit, caller, what)| against(&registered, limit, caller, what))
+    layer.iter().try_for_each(|(place, what)| against(&registered, place, what))
 }
 
 /// Validates the override of a limit, of all limits or of one caller against the registered policies of the limit's
 /// name. Without any, it is validated against a policy of one tier with any values.
 pub(super) fn against(
     registered: &[RegisteredPolicy],
-    limit: &str,
-    caller: Option<&str>,
+    place: &WrittenPlace,
     what: &Override,
 ) -> Result<(), OverrideError> {
+    let limit = &*place.limit;
     if !what.windows.is_empty() {
         let is_part = |part: &Override| part.windows.is_empty();
         if *what != what.windows.clone().into() || !what.windows.iter().all(is_part) {
             let why = "`windows` exclude all other values, also windows of their own";
             return Err(OverrideError::of(limit, Fault::new(why)));
         }
-        return what.windows.iter().try_for_each(|it| against(registered, limit, caller, it));
+        return what.windows.iter().try_for_each(|it| against(registered, place, it));
     }
     let scale = what.scale_in_thousandths;
     if let (Some(from), Some(until)) = (what.from, what.until)
@@ -45,7 +50,7 @@ pub(super) fn against(
         let why = format!("`enforce` must be a share of 1% to 100%, not {percent}%");
         return Err(OverrideError::of(limit, Fault::new(why)));
     }
-    let is_of_limit = caller.is_none();
+    let is_of_limit = place.caller.is_none();
     let fault = match &what.candidate {
         _ if scale.is_some_and(|scale| !SCALES.contains(&scale)) => "`scale` must be 0.001 to 1000",
         _ if what.enforce.is_some() && what.enforcement.is_some() => {

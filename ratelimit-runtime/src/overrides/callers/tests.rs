@@ -113,7 +113,7 @@ fn an_override_ends_by_the_clock_of_the_server() {
     assert_eq!(overrides.list_for("limit").len(), 1);
     #[cfg(feature = "overrides")]
     {
-        use crate::overrides::OverrideSource;
+        use crate::overrides::{OverrideSource, layer::WrittenPlace};
 
         overrides.set_server_time(SystemTime::now() + Duration::from_secs(3_000));
         let wait = denial(&now()).unwrap();
@@ -127,9 +127,10 @@ fn an_override_ends_by_the_clock_of_the_server() {
 
         // One that is written down elsewhere counts again if the clock is set back, as that of a limit does.
         let ends = |what: Override| Some(what.until(in_an_hour));
+        let place = overrides.written(("limit", &alice));
         overrides.change(OverrideSource::Redis, |layer| {
-            layer.set("limit", Some("/alice"), ends(Override::new().deny()));
-            layer.set("limit", None, ends(Override::new().threshold(9)));
+            layer.set(place.clone(), ends(Override::new().deny()));
+            layer.set(WrittenPlace::of_limit("limit"), ends(Override::new().threshold(9)));
         });
         let bob = || overrides.effective(&POLICY, &Caller::from("bob"), Enforcement::On);
         for (time, is_open) in [(in_an_hour, false), (SystemTime::now(), true), (in_an_hour, false)]
@@ -143,7 +144,7 @@ fn an_override_ends_by_the_clock_of_the_server() {
             assert_eq!(bob().policy().tiers()[0].threshold(), if is_open { 9 } else { 1 });
         }
         // Its removal is also that of one that has ended.
-        overrides.change(OverrideSource::Redis, |layer| layer.set("limit", Some("/alice"), None));
+        overrides.change(OverrideSource::Redis, |layer| layer.set(place, None));
         overrides.set_server_time(SystemTime::now());
         assert!(now().answer().is_none() && overrides.get("limit").is_some());
     }

@@ -3,7 +3,9 @@
 use crate::{
     key,
     overrides::{
-        Fault, Layer, Override, OverrideError, Overrides, document, layer::ALL_LIMITS, validate,
+        Fault, Layer, Override, OverrideError, Overrides, document,
+        layer::{ALL_LIMITS, WrittenPlace},
+        validate,
     },
     registry::RegisteredPolicy,
 };
@@ -28,9 +30,9 @@ impl HashKind {
 
     /// Returns the fields of a hash with these overrides.
     pub(super) fn fields_of(self, layer: &Layer) -> Vec<(String, String)> {
-        let is_own = |caller: Option<&str>| caller.is_some() == (self == Self::Callers);
-        let own = layer.iter().filter(|(_, caller, _)| is_own(*caller));
-        own.map(|(limit, caller, what)| (field_of(limit, caller), value_of(limit, what))).collect()
+        let is_own = |place: &WrittenPlace| place.caller.is_some() == (self == Self::Callers);
+        let own = layer.iter().filter(|(place, _)| is_own(place));
+        own.map(|(place, what)| (field_of(place), value_of(place, what))).collect()
     }
 
     /// Returns the change that a field makes. Errors do not name the caller.
@@ -41,26 +43,21 @@ impl HashKind {
         value: &str,
         overrides: &Overrides,
     ) -> Result<Change, OverrideError> {
-        let (limit, caller) = self.place_of(field, overrides)?;
-        let what = document::parse_one(value).map_err(|fault| OverrideError::of(&limit, fault))?;
-        validate::against(registered, &limit, caller.as_deref(), &what)?;
-        Ok((limit, caller, Some(what)))
+        let place = self.place_of(field, overrides)?;
+        let parsed = document::parse_one(value);
+        let what = parsed.map_err(|fault| OverrideError::of(&place.limit, fault))?;
+        validate::against(registered, &place, &what)?;
+        Ok((place, Some(what)))
     }
 
-    /// Returns the change that the end of a field makes.
-    pub(super) fn removal(self, field: &str, overrides: &Overrides) -> Option<Change> {
-        let (limit, caller) = self.place_of(field, overrides).ok()?;
-        Some((limit, caller, None))
-    }
-
-    /// Returns the limit of a field, and its caller if it is that of a single one.
+    /// Returns the place that a field names.
     pub(super) fn place_of(
         self,
         field: &str,
         overrides: &Overrides,
-    ) -> Result<(String, Option<String>), OverrideError> {
+    ) -> Result<WrittenPlace, OverrideError> {
         if self == Self::Limits {
-            return Ok((field.to_owned(), None));
+            return Ok(WrittenPlace::of_limit(field));
         }
         let refused = |why: &'static str| OverrideError::from(Fault::new(why));
         let (name, caller) = field.split_at(field.find('/').unwrap_or(field.len()));
@@ -70,27 +67,27 @@ impl HashKind {
         let digest =
             "a caller is a digest, and this limiter has no `caller_digest`: its override is unused";
         let caller = overrides.shared.identities.text_in_document(caller);
-        Ok((limit, Some(caller.ok_or_else(|| refused(digest))?)))
+        Ok(WrittenPlace { limit, caller: Some(caller.ok_or_else(|| refused(digest))?) })
     }
 }
 
-/// A change of the overrides in effect: of a limit, or of one caller of it.
-pub(super) type Change = (String, Option<String>, Option<Override>);
+/// A change of the overrides in effect: the place, and its override from now on.
+pub(super) type Change = (WrittenPlace, Option<Override>);
 
 /// Returns the value of a field. That of all limits is the word, if there is no more.
-pub(super) fn value_of(limit: &str, what: &Override) -> String {
+pub(super) fn value_of(place: &WrittenPlace, what: &Override) -> String {
     match what.enforcement {
-        Some(it) if limit == ALL_LIMITS && *what == Override::new().enforcement(it) => {
+        Some(it) if place.limit == ALL_LIMITS && *what == Override::new().enforcement(it) => {
             it.to_string()
         }
         _ => what.to_string(),
     }
 }
 
-/// Returns the field of a limit, or of a caller as it is written down.
-pub(super) fn field_of(limit: &str, caller: Option<&str>) -> String {
-    match caller {
-        Some(caller) => key::escaped_name(limit) + caller,
-        None => limit.to_owned(),
+/// Returns the field that names a place.
+pub(super) fn field_of(place: &WrittenPlace) -> String {
+    match &place.caller {
+        Some(caller) => key::escaped_name(&place.limit) + caller,
+        None => place.limit.clone(),
     }
 }

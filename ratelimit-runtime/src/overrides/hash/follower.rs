@@ -192,16 +192,16 @@ impl HashFollower {
         // What is left of those before is gone.
         for field in before.into_keys() {
             self.refused.remove(&field);
-            let place = kind.place_of(&field, overrides).ok();
-            let twin = place.and_then(|place| twins.get(&place));
-            let left = twin
+            let Ok(place) = kind.place_of(&field, overrides) else { continue };
+            let left = twins
+                .get(&place)
                 .and_then(|(field, value)| kind.parse(&registered, field, value, overrides).ok());
-            changes.extend(left.or_else(|| kind.removal(&field, overrides)));
+            changes.push(left.unwrap_or((place, None)));
         }
         self.fields = fields;
         overrides.change(OverrideSource::Redis, |layer| {
-            for (limit, caller, what) in changes {
-                layer.set(&limit, caller.as_deref(), what);
+            for (place, what) in changes {
+                layer.set(place, what);
             }
         });
         let errors = self.refused.values().filter_map(|(_, error)| error.clone()).collect();

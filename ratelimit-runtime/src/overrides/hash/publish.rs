@@ -1,7 +1,7 @@
 //! Overrides of the fleet: reading, writing and removing the fields of the hashes on Redis.
 
 use super::{
-    super::{Fault, Override, OverrideError, Overrides, Place},
+    super::{Fault, Override, OverrideError, Overrides, Place, layer::WrittenPlace},
     fields::{field_of, value_of},
 };
 
@@ -19,8 +19,7 @@ impl FleetOverrides<'_> {
     ///
     /// As [`remove`](Self::remove).
     pub async fn get(&self, place: impl Into<Place>) -> Result<Option<Override>, OverrideError> {
-        let (limit, caller) = self.0.written(place.into());
-        self.read(&limit, caller.as_deref()).await
+        self.read(&self.0.written(place)).await
     }
 
     /// Writes the override of a place to the hash on Redis, instead of an earlier one. It takes effect in all
@@ -54,13 +53,12 @@ impl FleetOverrides<'_> {
         place: impl Into<Place>,
         what: impl Into<Override>,
     ) -> Result<(), OverrideError> {
-        let (limit, caller) = self.0.written(place.into());
-        let caller = caller.as_deref();
-        let mut what = self.0.validated(&limit, caller, what.into())?;
+        let place = self.0.written(place);
+        let mut what = self.0.validated(&place, what.into())?;
         if what.parts().iter().any(|part| part.candidate.is_some()) {
-            what = self.0.started(what, self.read(&limit, caller).await?.as_ref());
+            what = self.0.started(what, self.read(&place).await?.as_ref());
         }
-        self.write(&limit, caller, Some(what)).await
+        self.write(&place, Some(what)).await
     }
 
     /// Removes the override of a place from the hash on Redis.
@@ -69,21 +67,16 @@ impl FleetOverrides<'_> {
     ///
     /// [`OverrideError`] if the limiter is in memory, or Redis does not answer within the deadline.
     pub async fn remove(&self, place: impl Into<Place>) -> Result<(), OverrideError> {
-        let (limit, caller) = self.0.written(place.into());
-        self.write(&limit, caller.as_deref(), None).await
+        self.write(&self.0.written(place), None).await
     }
 
-    async fn read(
-        &self,
-        limit: &str,
-        caller: Option<&str>,
-    ) -> Result<Option<Override>, OverrideError> {
+    async fn read(&self, place: &WrittenPlace) -> Result<Option<Override>, OverrideError> {
         let Self(overrides) = self;
-        let hash = overrides.hashes()?.of(caller);
+        let hash = overrides.hashes()?.of(place);
         if hash.is_lost() {
-            return Ok(overrides.of_redis(|layer| layer.get(limit, caller).cloned()));
+            return Ok(overrides.of_redis(|layer| layer.get(place).cloned()));
         }
-        let field = field_of(limit, caller);
+        let field = field_of(place);
         let mut value = hash.hash.field(&field).await.map_err(Fault::unavailable)?;
         if value.is_none() {
             let twin = hash.twins(overrides, &field).await.map_err(Fault::unavailable)?.pop();
@@ -97,28 +90,27 @@ impl FleetOverrides<'_> {
     /// name in it.
     async fn write(
         &self,
-        limit: &str,
-        caller: Option<&str>,
+        place: &WrittenPlace,
         what: Option<Override>,
     ) -> Result<(), OverrideError> {
         let Self(overrides) = self;
-        let hash = overrides.hashes()?.of(caller);
+        let hash = overrides.hashes()?.of(place);
         let history = &overrides.shared.history;
-        let is_read = || overrides.of_redis(|layer| layer.get(limit, caller).is_some());
+        let is_read = || overrides.of_redis(|layer| layer.get(place).is_some());
         if let (Some(operator), None, true) = (&overrides.operator, &what, is_read()) {
-            history.expect_removal(limit, caller, operator);
+            history.expect_removal(place, operator);
         }
-        let value = what.as_ref().map(|what| value_of(limit, what));
-        let written = hash.write(overrides, &field_of(limit, caller), value).await;
+        let value = what.as_ref().map(|what| value_of(place, what));
+        let written = hash.write(overrides, &field_of(place), value).await;
         if !matches!(written, Ok(true)) {
-            history.forget_removal(limit, caller);
+            history.forget_removal(place);
         }
         written?;
-        if caller.is_none() {
+        if place.caller.is_none() {
             let operator = overrides.operator();
-            tracing::info!(policy = limit, operator, overridden = ?what, "override written to Redis");
+            tracing::info!(policy = place.limit, operator, overridden = ?what, "override written to Redis");
         }
-        overrides.audit(limit, caller, what.as_ref());
+        overrides.audit(place, what.as_ref());
         Ok(())
     }
 }
