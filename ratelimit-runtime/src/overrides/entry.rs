@@ -101,9 +101,8 @@ impl Override {
     }
 
     /// Sets the enforcement.
-    pub fn enforcement(mut self, enforcement: Enforcement) -> Self {
-        self.enforcement = Some(enforcement);
-        self
+    pub fn enforcement(self, enforcement: Enforcement) -> Self {
+        Self { enforcement: Some(enforcement), ..self }
     }
 
     /// Sets the share of the callers for whom the limit is on, in percent: 1 to 100. For all others it is a dry run.
@@ -130,21 +129,18 @@ impl Override {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn enforce(mut self, percent: u8) -> Self {
-        self.enforce = Some(percent);
-        self
+    pub fn enforce(self, percent: u8) -> Self {
+        Self { enforce: Some(percent), ..self }
     }
 
     /// Sets the length of the window of a limit with one tier.
-    pub fn period(mut self, period: Duration) -> Self {
-        self.period = Some(period);
-        self
+    pub fn period(self, period: Duration) -> Self {
+        Self { period: Some(period), ..self }
     }
 
     /// Sets the units admitted in a period, of a limit with one tier.
-    pub fn threshold(mut self, threshold: u32) -> Self {
-        self.threshold = Some(threshold);
-        self
+    pub fn threshold(self, threshold: u32) -> Self {
+        Self { threshold: Some(threshold), ..self }
     }
 
     /// Adds a tier. All tiers of an override together replace those that are declared.
@@ -154,28 +150,24 @@ impl Override {
     }
 
     /// Sets the size of a token bucket, in tokens.
-    pub fn burst(mut self, burst: u32) -> Self {
-        self.burst = Some(burst);
-        self
+    pub fn burst(self, burst: u32) -> Self {
+        Self { burst: Some(burst), ..self }
     }
 
     /// Sets the calls of one caller in flight at one time, of a limit that declares
     /// [`concurrency`](Policy::concurrency). Calls that are in flight go on.
-    pub fn concurrency(mut self, calls: u32) -> Self {
-        self.concurrency = Some(calls);
-        self
+    pub fn concurrency(self, calls: u32) -> Self {
+        Self { concurrency: Some(calls), ..self }
     }
 
     /// Sets the numbers that are tried beside those of the limit: a period, a threshold, tiers or a burst.
-    pub fn candidate(mut self, numbers: Self) -> Self {
-        self.candidate = Some(Box::new(numbers));
-        self
+    pub fn candidate(self, numbers: Self) -> Self {
+        Self { candidate: Some(Box::new(numbers)), ..self }
     }
 
     /// Sets the start of a candidate.
-    pub fn since(mut self, since: SystemTime) -> Self {
-        self.since = Some(since);
-        self
+    pub fn since(self, since: SystemTime) -> Self {
+        Self { since: Some(since), ..self }
     }
 
     /// Returns the override with the numbers of its candidate in place of its own, and no candidate.
@@ -217,18 +209,16 @@ impl Override {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn scale(mut self, factor: f64) -> Self {
+    pub fn scale(self, factor: f64) -> Self {
         // 0 is refused where the override is set.
-        self.scale_in_thousandths = Some(thousandths(factor).unwrap_or(0));
-        self
+        Self { scale_in_thousandths: Some(thousandths(factor).unwrap_or(0)), ..self }
     }
 
     /// Sets the answer to calls that Redis cannot decide, whatever the policy, the check and the limiter say. That of a
     /// caller comes before that of its plan, this before that of the limit, and this before that of
     /// [all limits](crate::overrides::Place::all).
-    pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
-        self.on_store_error = Some(on_store_error);
-        self
+    pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
+        Self { on_store_error: Some(on_store_error), ..self }
     }
 
     /// Returns `true` if nothing but numbers of a window is set, as in a candidate.
@@ -259,27 +249,23 @@ impl Override {
     }
 
     /// Shuts a caller out: its calls fail with [`RateLimitError::Denied`](crate::RateLimitError::Denied).
-    pub fn deny(mut self) -> Self {
-        self.deny = true;
-        self
+    pub fn deny(self) -> Self {
+        Self { deny: true, ..self }
     }
 
     /// Sets the time before which the override counts as none.
-    pub fn from(mut self, from: SystemTime) -> Self {
-        self.from = Some(from);
-        self
+    pub fn from(self, from: SystemTime) -> Self {
+        Self { from: Some(from), ..self }
     }
 
     /// Sets the time from which the override counts as none.
-    pub fn until(mut self, until: SystemTime) -> Self {
-        self.until = Some(until);
-        self
+    pub fn until(self, until: SystemTime) -> Self {
+        Self { until: Some(until), ..self }
     }
 
     /// Signs the override with the name of an operator. It changes no limit.
-    pub fn by(mut self, operator: impl Into<String>) -> Self {
-        self.by = Some(operator.into());
-        self
+    pub fn by(self, operator: impl Into<String>) -> Self {
+        Self { by: Some(operator.into()), ..self }
     }
 
     /// Returns `true` if the override replaces a period, a threshold, tiers, a burst or the calls in
