@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::http::{HeaderName, HeaderValue, StatusCode, header, request::Parts};
+use axum::http::{HeaderName, HeaderValue, header, request::Parts};
 use axum::{
     extract::{Request, State},
     middleware::Next,
@@ -83,7 +83,7 @@ impl Viewer {
     pub(super) fn means_this_process(&self) -> Result<(), ActionError> {
         let why =
             "another process answers than the page shows; try again, or route your session to one";
-        if self.is_elsewhere { Err(ActionError::new(StatusCode::CONFLICT, why)) } else { Ok(()) }
+        if self.is_elsewhere { Err(ActionError::conflict(why)) } else { Ok(()) }
     }
 }
 
@@ -140,9 +140,9 @@ impl Dashboard {
         self.hosts.check(parts)?;
         let named = (self.authorize)(parts);
         match named.access {
-            Access::Denied => Err(refused("you may not see this page")),
+            Access::Denied => Err(ActionError::forbidden("you may not see this page")),
             Access::View if !parts.method.is_safe() => {
-                Err(refused("you may view limits, but not act on them"))
+                Err(ActionError::forbidden("you may view limits, but not act on them"))
             }
             Access::Act if !parts.method.is_safe() => {
                 self.secret.check(parts)?;
@@ -151,8 +151,4 @@ impl Dashboard {
             _ => Ok(named),
         }
     }
-}
-
-fn refused(why: &str) -> ActionError {
-    ActionError::new(StatusCode::FORBIDDEN, why)
 }

@@ -6,7 +6,6 @@ use axum::{
     Extension, RequestExt,
     body::Bytes,
     extract::{FromRequest, Request},
-    http::StatusCode,
     response::{IntoResponse, Response},
 };
 use ratelimit_runtime::{
@@ -42,8 +41,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Dashboard>> for Action<T> {
         let Extension(viewer) = viewer.map_err(IntoResponse::into_response)?;
         let text = Bytes::from_request(request, dashboard).await;
         let parsed = serde_json::from_slice(&text.map_err(IntoResponse::into_response)?);
-        let invalid =
-            |why: serde_json::Error| ActionError::new(StatusCode::BAD_REQUEST, why.to_string());
+        let invalid = |why: serde_json::Error| ActionError::bad_request(why.to_string());
         let body = parsed.map_err(|why| invalid(why).into_response())?;
         Ok(Self { dashboard: Arc::clone(dashboard), viewer, body })
     }
@@ -66,7 +64,7 @@ impl Dashboard {
         let scope = match scope {
             Some(Scope::Fleet) if !overrides.follows_redis() => {
                 let why = "this process follows no overrides on Redis; choose this process";
-                return Err(ActionError::new(StatusCode::CONFLICT, why));
+                return Err(ActionError::conflict(why));
             }
             Some(Scope::Process) => {
                 viewer.means_this_process()?;
@@ -98,36 +96,36 @@ impl Acting {
         }
     }
 
-    /// Writes the override of a place, or removes it. In the fleet it takes the place of that of this process.
+    /// Writes the override of a place, or removes it, and logs the action. In the fleet it takes the place of that of
+    /// this process.
     pub(super) async fn write(
         &self,
         place: Place,
         what: Option<Override>,
+        action: &str,
     ) -> Result<(), OverrideError> {
         let (here, fleet) = (self.overrides.here(), self.overrides.fleet());
         let (mut changes, last) = (self.overrides.changed(), self.last_change());
-        let limit = place.limit.clone();
+        let (policy, target) = (&*place.limit, self.source());
         match (self.scope, what.clone()) {
-            (Scope::Process, Some(what)) => return here.set(place, what),
-            (Scope::Process, None) => {
-                here.remove(place);
-                return Ok(());
-            }
+            (Scope::Process, Some(what)) => here.set(place.clone(), what)?,
+            (Scope::Process, None) => here.remove(place.clone()),
             (Scope::Fleet, Some(what)) => fleet.set(place.clone(), what).await?,
             (Scope::Fleet, None) => fleet.remove(place.clone()).await?,
         }
-        if here.get(place.clone()).is_some() {
+        if self.scope == Scope::Fleet && here.get(place.clone()).is_some() {
             // No call is decided by neither.
             let arrival = async {
-                while !self.has_arrived(&limit, what.as_ref(), last)
+                while !self.has_arrived(policy, what.as_ref(), last)
                     && changes.changed().await.is_ok()
                 {}
             };
             if what.is_some() {
                 let _ = tokio::time::timeout(ARRIVAL, arrival).await;
             }
-            here.remove(place);
+            here.remove(place.clone());
         }
+        tracing::info!(policy, action, %target, "an operator acted on a rate limit");
         Ok(())
     }
 

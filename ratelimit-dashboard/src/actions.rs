@@ -1,7 +1,7 @@
 //! Actions of operators on limits: enforcement and values, of one limit or of all.
 
-use axum::{http::StatusCode, response::Response};
-use ratelimit_runtime::{Algorithm, Enforcement, Override, Policy, overrides::OverrideError};
+use axum::response::Response;
+use ratelimit_runtime::{Algorithm, Enforcement, Override, Policy};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -34,17 +34,12 @@ const IS_NOTHING: [&str; 3] = ["from", "until", "by"];
 #[serde(deny_unknown_fields)]
 pub(super) struct SetEnforcement {
     limit: String,
-    #[serde(flatten)]
-    set: EnforcementFields,
+    /// The declared one if there is no share either.
+    enforcement: Option<Enforcement>,
+    /// The share of the callers for whom the limit is on.
+    enforce: Option<String>,
     #[serde(flatten)]
     effect: Effect,
-}
-
-/// The enforcement, or the share of the callers for whom the limit is on; the declared one if none.
-#[derive(Deserialize)]
-struct EnforcementFields {
-    enforcement: Option<Enforcement>,
-    enforce: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -114,7 +109,7 @@ impl<'a> Edit<'a> {
         words: &'a str,
         change: Change<'a>,
     ) -> Result<Self, ActionError> {
-        let limit = Dashboard::find(limit).ok_or_else(unknown)?.name;
+        let limit = Dashboard::find(limit)?.name;
         Ok(Self { limit, words, change, effect: Effect { scope, ..Effect::default() } })
     }
 }
@@ -129,9 +124,16 @@ enum Change<'a> {
 }
 
 pub(super) async fn set_enforcement(action: Action<SetEnforcement>) -> Answer {
-    let SetEnforcement { limit, set, effect } = action.body;
+    let SetEnforcement { limit, enforcement, enforce, effect } = action.body;
     let limit = one_or_all(&limit)?;
-    let (words, change) = (set.words(), Change::Fields(&ENFORCEMENTS, set.fields()));
+    let word = enforcement.map_or("as in the code", Enforcement::as_str);
+    let words = match &enforce {
+        Some(share) => format!("enforcement on for {share} of the callers"),
+        None => format!("enforcement {word}"),
+    };
+    let mut fields = field(ENFORCEMENTS[0], enforcement);
+    fields.extend(field(ENFORCEMENTS[1], enforce));
+    let change = Change::Fields(&ENFORCEMENTS, fields);
     let edit = Edit { limit, words: &words, change, effect };
     action.dashboard.change(&action.viewer, edit).await
 }
@@ -139,7 +141,7 @@ pub(super) async fn set_enforcement(action: Action<SetEnforcement>) -> Answer {
 pub(super) async fn set_limits(action: Action<SetLimits>) -> Answer {
     let SetLimits { limit, numbers, effect } = action.body;
     numbers.keys().try_for_each(|name| one_of(name, &VALUES))?;
-    let known = Dashboard::find(&limit).ok_or_else(unknown)?;
+    let known = Dashboard::find(&limit)?;
     validate(&numbers, Some(&known.policy))?;
     let words = if numbers.is_empty() {
         "numbers as in the code".to_owned()
@@ -153,7 +155,7 @@ pub(super) async fn set_limits(action: Action<SetLimits>) -> Answer {
 
 pub(super) async fn set_candidate(action: Action<SetCandidate>) -> Answer {
     let SetCandidate { limit, numbers, effect } = action.body;
-    let known = Dashboard::find(&limit).ok_or_else(unknown)?;
+    let known = Dashboard::find(&limit)?;
     let words = match &numbers {
         None => "candidate ended".to_owned(),
         Some(numbers) => {
@@ -191,26 +193,8 @@ pub(super) async fn set_field(action: Action<SetField>) -> Answer {
 }
 
 /// Returns the name of a limit of this program, or that of all limits.
-fn one_or_all(limit: &str) -> Result<&'static str, ActionError> {
-    match Dashboard::find(limit) {
-        Some(known) => Ok(known.name),
-        None if limit == ALL_LIMITS => Ok(ALL_LIMITS),
-        None => Err(unknown()),
-    }
-}
-
-impl EnforcementFields {
-    fn words(&self) -> String {
-        let share = self.enforce.as_ref().map(|share| format!("on for {share} of the callers"));
-        let word = self.enforcement.map_or("as in the code", Enforcement::as_str);
-        format!("enforcement {}", share.as_deref().unwrap_or(word))
-    }
-
-    fn fields(self) -> Map<String, Value> {
-        let mut fields = field(ENFORCEMENTS[0], self.enforcement);
-        fields.extend(field(ENFORCEMENTS[1], self.enforce));
-        fields
-    }
+pub(super) fn one_or_all(limit: &str) -> Result<&'static str, ActionError> {
+    if limit == ALL_LIMITS { Ok(ALL_LIMITS) } else { Ok(Dashboard::find(limit)?.name) }
 }
 
 impl Dashboard {
@@ -222,7 +206,7 @@ impl Dashboard {
     ) -> Answer {
         let acting = self.act_as(viewer, effect.scope)?;
         let _acting = self.acting.lock().await;
-        let before = acting.read(limit.into()).await.map_err(|why| refused(&why))?;
+        let before = acting.read(limit.into()).await?;
         // What removes an override as a whole leaves no window.
         if !matches!(change, Change::Clear) {
             has_one_part(before.as_ref())?;
@@ -239,7 +223,7 @@ impl Dashboard {
                 let held = fields.get(CANDIDATE);
                 if held.is_none() || seen.is_some() && seen.as_ref() != held {
                     let why = "the candidate has changed or ended since; look at it again";
-                    return Err(ActionError::new(StatusCode::CONFLICT, why));
+                    return Err(ActionError::conflict(why));
                 }
                 fields = fields_of(before.clone().map(Override::with_candidate_applied).as_ref());
             }
@@ -254,14 +238,12 @@ impl Dashboard {
         if changes_times && !effect.ends_whole {
             let times = effect.changed_times();
             let why = format!("{times} of the whole override, also of {others}; confirm it");
-            return Err(refused(&why));
+            return Err(ActionError::refused(why));
         }
         let (removes, was_none) = (after.is_none(), before.is_none());
-        acting.write(limit.into(), after).await.map_err(|why| refused(&why))?;
-        let target = acting.source();
-        tracing::info!(policy = limit, action = words, %target, "an operator acted on a rate limit");
+        acting.write(limit.into(), after, words).await?;
         let sources = acting.overrides.by_source(limit).into_iter();
-        let other = sources.map(|(source, _)| source).find(|source| *source != target);
+        let other = sources.map(|(source, _)| source).find(|source| *source != acting.source());
         let place = acting.scope_name();
         Ok(answer(&match (removes, was_none, other) {
             (true, true, None) => format!("there was no override in {place}"),
@@ -281,7 +263,8 @@ impl Dashboard {
 /// Returns an error if an override has several parts, each for its own time: an action has one begin and one end.
 pub(super) fn has_one_part(what: Option<&Override>) -> Result<(), ActionError> {
     let why = "this override has several times; remove it first, or change it where it was written";
-    what.is_none_or(|what| what.windows.is_empty()).then_some(()).ok_or_else(|| refused(&why))
+    let has_one = what.is_none_or(|what| what.windows.is_empty());
+    has_one.then_some(()).ok_or_else(|| ActionError::refused(why))
 }
 
 /// Returns the fields of an override, without its end, in words.
@@ -297,7 +280,7 @@ fn one_of(name: &str, fields: &[&str]) -> Result<(), ActionError> {
         return Ok(());
     }
     let why = format!("`{name}` is none of {}", fields.join(", "));
-    Err(ActionError::new(StatusCode::BAD_REQUEST, why))
+    Err(ActionError::bad_request(why))
 }
 
 /// Returns a field with a value, or none.
@@ -307,8 +290,7 @@ fn field(name: &str, value: Option<impl Serialize>) -> Map<String, Value> {
 
 /// Parses the override of these fields.
 pub(super) fn override_of(fields: Map<String, Value>) -> Result<Override, ActionError> {
-    let parsed: Result<Override, OverrideError> = Value::Object(fields).to_string().parse();
-    parsed.map_err(|why| refused(&why))
+    Ok(Value::Object(fields).to_string().parse()?)
 }
 
 /// Returns an error in the words of the form if a number of it is none.
@@ -333,7 +315,7 @@ pub(super) fn validate(
         if !value.is_none_or(is_whole) {
             let range =
                 most.map_or("from 1 on".to_owned(), |(_, most)| format!("from 1 to {most}"));
-            return Err(refused(&format!("{label} must be a whole number {range}")));
+            return Err(ActionError::refused(format!("{label} must be a whole number {range}")));
         }
     }
     Ok(())
@@ -342,12 +324,4 @@ pub(super) fn validate(
 /// Answers an action in words.
 pub(super) fn answer(done: &str) -> Response {
     reply(&json!({ "done": done }))
-}
-
-pub(super) fn unknown() -> ActionError {
-    ActionError::new(StatusCode::NOT_FOUND, "there is no such limit")
-}
-
-pub(super) fn refused(why: &impl ToString) -> ActionError {
-    ActionError::new(StatusCode::UNPROCESSABLE_ENTITY, why.to_string())
 }

@@ -4,12 +4,11 @@
 
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use ratelimit_runtime::{Caller, Check, OnStoreError, Policy, RateLimitError};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::{ActionError, Answer, Dashboard, acting::Action, actions, limits::KnownLimit, reply};
+use crate::{ActionError, Answer, Dashboard, acting::Action, limits::KnownLimit, reply};
 
 /// The number of parts that a caller may have.
 const MAX_PARTS: usize = 16;
@@ -50,7 +49,7 @@ pub(super) async fn look_up(action: Action<LookupRequest>) -> Answer {
 pub(super) async fn reset(action: Action<LookupRequest>) -> Answer {
     let (known, caller) = named(&action).await?;
     let Action { dashboard, viewer, .. } = action;
-    dashboard.limiter.reset(&known.policy, caller.clone()).await.map_err(|why| failed(&why))?;
+    dashboard.limiter.reset(&known.policy, caller.clone()).await?;
     tracing::info!(policy = known.name, action = "reset", "an operator reset a caller");
     dashboard.resets.record(&viewer, known.name);
     if known.values.is_none() {
@@ -63,7 +62,7 @@ pub(super) async fn reset(action: Action<LookupRequest>) -> Answer {
 async fn named(
     Action { dashboard, viewer, body }: &Action<LookupRequest>,
 ) -> Result<(KnownLimit, Caller), ActionError> {
-    let known = Dashboard::find(&body.limit).ok_or_else(actions::unknown)?;
+    let known = Dashboard::find(&body.limit)?;
     if dashboard.limiter.is_in_memory() {
         viewer.means_this_process()?;
     }
@@ -74,7 +73,9 @@ async fn named(
 impl Dashboard {
     /// Returns the quota of a caller. Times are in milliseconds.
     async fn quota(&self, known: &KnownLimit, caller: Caller) -> Answer {
-        let policy = known.values.ok_or_else(not_called)?;
+        let why =
+            "the values of this limit come with its calls, and this process has seen none yet";
+        let policy = known.values.ok_or_else(|| ActionError::conflict(why))?;
         let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
         let left = match self.peek(&policy, &caller).cost(0).await {
             // An override shuts the caller out, whatever is left: until this time, if there is an end.
@@ -82,18 +83,16 @@ impl Dashboard {
                 let next = denied.retry_after().map(millis);
                 return Ok(reply(&json!({ "denied": true, "next": next })));
             }
-            left => left.map_err(|why| failed(&why))?,
+            left => left?,
         };
         let next = match self.peek(&policy, &caller).await {
             Ok(_) => Some(Duration::ZERO),
             Err(RateLimitError::Exceeded(refused)) => Some(refused.retry_after()),
             Err(RateLimitError::Busy(_)) => None,
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(error.into()),
         };
-        let usage =
-            self.limiter.usage(&policy, &caller).await.map_err(|why| {
-                ActionError::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
-            })?;
+        let usage = self.limiter.usage(&policy, &caller).await;
+        let usage = usage.map_err(|error| ActionError::unavailable(error.to_string()))?;
         Ok(reply(&json!({
             "remaining": left.remaining(),
             "threshold": left.threshold(),
@@ -122,10 +121,9 @@ impl CallerPart {
     /// Returns the caller of these parts.
     pub(super) fn caller(parts: &[Self]) -> Result<Caller, ActionError> {
         let is_short = parts.len() <= MAX_PARTS;
-        is_short.then(|| caller(parts)).flatten().ok_or_else(|| {
-            let why = format!("a caller has 1 to {MAX_PARTS} parts");
-            ActionError::new(StatusCode::UNPROCESSABLE_ENTITY, why)
-        })
+        let caller = is_short.then(|| caller(parts)).flatten();
+        let why = || format!("a caller has 1 to {MAX_PARTS} parts");
+        caller.ok_or_else(|| ActionError::refused(why()))
     }
 }
 
@@ -141,17 +139,4 @@ fn caller(parts: &[CallerPart]) -> Option<Caller> {
         CallerPart::Refused { .. } => return None,
     };
     if rest.is_empty() { Some(first) } else { Some(first.join(&caller(rest)?)) }
-}
-
-fn not_called() -> ActionError {
-    let why = "the values of this limit come with its calls, and this process has seen none yet";
-    ActionError::new(StatusCode::CONFLICT, why)
-}
-
-fn failed(error: &RateLimitError) -> ActionError {
-    let status = match error {
-        RateLimitError::InvalidPolicy(_) | RateLimitError::TooLarge(_) => StatusCode::CONFLICT,
-        _ => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    ActionError::new(status, error.to_string())
 }

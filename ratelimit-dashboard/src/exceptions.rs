@@ -2,18 +2,14 @@
 //!
 //! They are listed to those who may act, and never logged.
 
-use axum::http::StatusCode;
-use ratelimit_runtime::{
-    Override,
-    overrides::{CallerOverride, Place},
-};
+use ratelimit_runtime::overrides::{CallerOverride, Place};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
     ActionError, Answer, Dashboard,
-    acting::{Acting, Action},
-    actions::{self, answer, refused},
+    acting::Action,
+    actions::{self, answer},
     callers::CallerPart,
     effect::Effect,
     reply,
@@ -55,20 +51,18 @@ pub(super) struct Search {
 pub(super) async fn set(action: Action<SetException>) -> Answer {
     let Action { dashboard, viewer, body } = action;
     let SetException { limit, caller, mut what, effect } = body;
-    let known = Dashboard::find(&limit);
-    if known.is_none() && limit != ALL_LIMITS {
-        return Err(actions::unknown());
-    }
-    let limit = known.as_ref().map_or(ALL_LIMITS, |known| known.name);
+    let limit = actions::one_or_all(&limit)?;
     let caller = dashboard.caller(&caller, true).await?;
-    actions::validate(&what, known.map(|known| known.policy).as_ref())?;
+    let policy = Dashboard::find(limit).ok().map(|known| known.policy);
+    actions::validate(&what, policy.as_ref())?;
     let acting = dashboard.act_as(&viewer, effect.scope)?;
     let _acting = dashboard.acting.lock().await;
     let place = Place::caller(limit, &caller);
-    let before = acting.read(place.clone()).await.map_err(|why| refused(&why))?;
+    let before = acting.read(place.clone()).await?;
     actions::has_one_part(before.as_ref())?;
     effect.time_in_place_of(before.as_ref(), &mut what);
-    acting.change(place, Some(actions::override_of(what)?), "exception of a caller").await
+    acting.write(place, Some(actions::override_of(what)?), "exception of a caller").await?;
+    Ok(answer(&acting.place()))
 }
 
 pub(super) async fn end(action: Action<EndException>) -> Answer {
@@ -78,16 +72,17 @@ pub(super) async fn end(action: Action<EndException>) -> Answer {
     let listed = acting.overrides.search_for(&limit, &caller);
     let listed = listed.into_iter().find(|it| it.text() == caller);
     let Some(CallerOverride { caller, .. }) = listed else {
-        return Err(ActionError::new(StatusCode::NOT_FOUND, "this caller has no exception"));
+        return Err(ActionError::not_found("this caller has no exception"));
     };
-    acting.change(Place::caller(limit, &caller), None, "exception of a caller ended").await
+    acting.write(Place::caller(limit, &caller), None, "exception of a caller ended").await?;
+    Ok(answer(&acting.place()))
 }
 
 pub(super) async fn list(action: Action<Search>) -> Answer {
     let Action { dashboard, body: Search { limit, find }, .. } = action;
     let overrides = dashboard.limiter.overrides();
     // Those of a plan, of its limit, and of all limits.
-    let known = Dashboard::find(&limit).ok_or_else(actions::unknown)?;
+    let known = Dashboard::find(&limit)?;
     let names = [known.name, known.policy.name(), ALL_LIMITS];
     let plans = names.into_iter().skip(usize::from(names[0] == names[1]));
     let listed = plans.map(|limit| {
@@ -107,14 +102,4 @@ pub(super) async fn list(action: Action<Search>) -> Answer {
     let found = callers.len();
     callers.truncate(LISTED);
     Ok(reply(&json!({ "callers": callers, "found": found })))
-}
-
-impl Acting {
-    /// Sets or ends the override of a caller.
-    async fn change(&self, place: Place, what: Option<Override>, action: &str) -> Answer {
-        let (policy, target) = (place.limit.clone(), self.source());
-        self.write(place, what).await.map_err(|why| refused(&why))?;
-        tracing::info!(policy, action, %target, "an operator acted on a rate limit");
-        Ok(answer(&self.place()))
-    }
 }

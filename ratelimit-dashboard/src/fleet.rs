@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{extract::State, http::StatusCode};
+use axum::extract::State;
 use ratelimit_runtime::fleet::{FleetLimit, FleetProcess, FleetStatus};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -45,10 +45,8 @@ impl Dashboard {
         {
             return Ok(Arc::clone(status));
         }
-        let status =
-            self.limiter.fleet().await.map_err(|why| {
-                ActionError::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
-            })?;
+        let status = self.limiter.fleet().await;
+        let status = status.map_err(|error| ActionError::unavailable(error.to_string()))?;
         let status = Arc::new(status);
         *kept = Some((Arc::clone(&status), Instant::now()));
         Ok(status)

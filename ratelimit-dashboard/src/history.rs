@@ -7,7 +7,6 @@ use std::{
     time::SystemTime,
 };
 
-use axum::http::StatusCode;
 use ratelimit_runtime::{
     Override,
     overrides::{OverrideChange, OverrideSource},
@@ -19,7 +18,7 @@ use crate::{
     ActionError, Answer, Dashboard,
     access::Viewer,
     acting::Action,
-    actions::{answer, refused},
+    actions::answer,
     samples::millis,
     scope::{ALL_LIMITS, Scope},
 };
@@ -121,30 +120,25 @@ pub(super) async fn undo(action: Action<Undo>) -> Answer {
     viewer.means_this_process()?;
     let _acting = dashboard.acting.lock().await;
     let history = dashboard.limiter.overrides().history();
-    let conflict = |why: &str| ActionError::new(StatusCode::CONFLICT, why);
     let place = history.iter().position(|change| change.number == number);
-    let place = place.ok_or_else(|| conflict("this change is not known any more"))?;
+    let place = place.ok_or_else(|| ActionError::conflict("this change is not known any more"))?;
     let change = &history[place];
     let Some(scope) = Scope::of(change.source) else {
-        return Err(conflict("this change is undone where it was written"));
+        return Err(ActionError::conflict("this change is undone where it was written"));
     };
     if has_ended(change) {
-        return Err(conflict("the override has ended at its own time"));
+        return Err(ActionError::conflict("the override has ended at its own time"));
     }
     let acting = dashboard.act_as(&viewer, Some(scope))?;
     let changed = "it has changed since; undo the latest change first";
     if history[..place].iter().any(|later| is_same(later, change)) {
-        return Err(conflict(changed));
+        return Err(ActionError::conflict(changed));
     }
     // Another process may have written since the latest poll.
-    let now = acting.read(change.place()).await;
-    if now.map_err(|why| refused(&why))? != change.after {
-        return Err(conflict(changed));
+    if acting.read(change.place()).await? != change.after {
+        return Err(ActionError::conflict(changed));
     }
-    let written = acting.write(change.place(), change.before.clone());
-    written.await.map_err(|why| refused(&why))?;
-    let (policy, target) = (&*change.limit, acting.source());
-    tracing::info!(policy, action = "undo", %target, "an operator acted on a rate limit");
+    acting.write(change.place(), change.before.clone(), "undo").await?;
     let is_all = change.limit == ALL_LIMITS;
     let subject = if is_all { "all limits" } else { &*change.limit };
     Ok(answer(&format!("Undone for {subject}: {}.", acting.place())))

@@ -37,7 +37,7 @@ impl Hosts {
         }) {
             return Ok(());
         }
-        Err(ActionError::new(StatusCode::FORBIDDEN, "the request comes from another site"))
+        Err(ActionError::forbidden("the request comes from another site"))
     }
 
     fn serves(&self, asked: &Authority) -> bool {
@@ -87,7 +87,7 @@ mod tests {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let mut hosts = Hosts::default();
         hosts.add(names);
-        hosts.check(&parts).err().map(|ActionError(status, _)| status.as_u16())
+        hosts.check(&parts).err().map(|error| error.0.as_u16())
     }
 
     #[test]

@@ -84,6 +84,7 @@ mod acting;
 mod actions;
 mod callers;
 mod effect;
+mod error;
 mod exceptions;
 mod fleet;
 mod history;
@@ -106,17 +107,20 @@ use std::{
 use axum::{
     Router,
     extract::DefaultBodyLimit,
-    http::{StatusCode, request::Parts},
+    http::request::Parts,
     middleware,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use ratelimit_runtime::{Limiter, fleet::FleetStatus};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{sync::Mutex, task::JoinHandle, time::Instant};
 
 pub use self::access::{Access, NamedAccess};
-use self::{history::Resets, hosts::Hosts, samples::Samples, token::Secret, viewers::Viewers};
+use self::{
+    error::ActionError, history::Resets, hosts::Hosts, samples::Samples, token::Secret,
+    viewers::Viewers,
+};
 
 /// The largest body of an action, in bytes.
 const MAX_BODY: usize = 16 * 1024;
@@ -269,22 +273,6 @@ impl Dashboard {
 
 /// The response to a request that acts.
 type Answer = Result<Response, ActionError>;
-
-/// The response to a request that is not served: a status, and the reason for its sender.
-struct ActionError(StatusCode, String);
-
-impl ActionError {
-    fn new(status: StatusCode, why: impl Into<String>) -> Self {
-        Self(status, why.into())
-    }
-}
-
-impl IntoResponse for ActionError {
-    fn into_response(self) -> Response {
-        let Self(status, error) = self;
-        (status, reply(&json!({ "error": error }))).into_response()
-    }
-}
 
 fn reply(value: &Value) -> Response {
     ([("content-type", "application/json")], value.to_string()).into_response()

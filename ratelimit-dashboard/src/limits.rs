@@ -15,7 +15,7 @@ use ratelimit_runtime::{
 use serde_json::{Value, json};
 
 use crate::{
-    Dashboard,
+    ActionError, Dashboard,
     samples::{PROCESS, millis},
     scope::{ALL_LIMITS, Scope, target},
 };
@@ -56,19 +56,20 @@ struct InEffect {
 }
 
 impl Dashboard {
-    /// Returns the limit of this name, or the first plan of it, if there is one.
-    pub(super) fn find(name: &str) -> Option<KnownLimit> {
+    /// Returns the limit of this name, or the first plan of it.
+    pub(super) fn find(name: &str) -> Result<KnownLimit, ActionError> {
         let limits = limits();
         let mut all = limits.values().flatten();
         let limit = limits.get(name).and_then(|it| it.first());
-        let limit = limit.or_else(|| all.find(|it| it.declared().name() == name))?;
+        let limit = limit.or_else(|| all.find(|it| it.declared().name() == name));
+        let limit = limit.ok_or_else(|| ActionError::not_found("there is no such limit"))?;
         let (shown, policy) = (limit.name(), *limit.declared());
         let name = if shown == name { shown } else { policy.name() };
         let values = limit.policy().copied().or_else(|| {
             let counted = stats::snapshot().into_iter().find(|limit| limit.name() == shown);
             counted.and_then(|limit| limit.policy().copied())
         });
-        Some(KnownLimit { name, policy, is_dynamic: limit.policy().is_none(), values })
+        Ok(KnownLimit { name, policy, is_dynamic: limit.policy().is_none(), values })
     }
 
     /// Returns the state of all limits and of their store, as the page shows it. Times are in milliseconds since 1970.
@@ -161,21 +162,13 @@ impl Dashboard {
         let names = || names.into_iter().filter_map(|name| overrides.get(name));
         let mut what = names().find(Override::has_numbers).unwrap_or_default();
         what.scale_in_thousandths = None;
-        let (unscaled, fault) = match what.preview(written) {
-            Ok(policy) => (policy, None),
-            Err(error) => (*written, Some(error.to_string())),
-        };
+        let (unscaled, fault) = applied(&what, written);
         let scale = names().find_map(|what| what.scale_in_thousandths);
         let mut of_scale = Override::new();
         of_scale.scale_in_thousandths = scale.or_else(|| overrides.scale_in_thousandths());
-        match of_scale.preview(&unscaled) {
-            Ok(now) => InEffect { unscaled: Some(unscaled), now: Some(now), fault },
-            Err(error) => InEffect {
-                unscaled: Some(unscaled),
-                now: Some(unscaled),
-                fault: fault.or_else(|| Some(error.to_string())),
-            },
-        }
+        let (now, fault_of_scale) = applied(&of_scale, &unscaled);
+        let fault = fault.or(fault_of_scale);
+        InEffect { unscaled: Some(unscaled), now: Some(now), fault }
     }
 
     fn limit(&self, limits: &[RegisteredPolicy], is_in_conflict: bool) -> Option<Value> {
@@ -216,6 +209,14 @@ impl Dashboard {
             "enforced_by": enforced_by,
             "overrides": own.into_iter().map(attributed).collect::<Value>(),
         }))
+    }
+}
+
+/// Returns the policy after an override; the same one, with the reason, if the override does not fit.
+fn applied(what: &Override, policy: &Policy) -> (Policy, Option<String>) {
+    match what.preview(policy) {
+        Ok(policy) => (policy, None),
+        Err(error) => (*policy, Some(error.to_string())),
     }
 }
 
@@ -301,11 +302,8 @@ fn effective_enforcement(
         // Under a share it is on for some callers, and a dry run for the others.
         (what.enforcement.unwrap_or(Enforcement::DryRun), by.to_string())
     });
-    let (enforcement, by) = match own {
-        Some(own) => own,
-        None if is_dry_run => (Enforcement::DryRun, "code".to_owned()),
-        None => (Enforcement::On, "code".to_owned()),
-    };
+    let declared = if is_dry_run { Enforcement::DryRun } else { Enforcement::On };
+    let (enforcement, by) = own.unwrap_or_else(|| (declared, "code".to_owned()));
     match global {
         Some((global, source)) if global > enforcement => {
             (global, format!("{source}, for all limits"))

@@ -2,12 +2,11 @@
 
 use std::cmp::Reverse;
 
-use axum::http::StatusCode;
 use ratelimit_runtime::{Caller, IntoCaller, fleet::FleetCaller, stats::TimeWindow};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{ActionError, Answer, Dashboard, acting::Action, actions, callers::CallerPart, reply};
+use crate::{ActionError, Answer, Dashboard, acting::Action, callers::CallerPart, reply};
 
 /// The number of callers that a list has at most.
 const LISTED: usize = 12;
@@ -33,7 +32,7 @@ enum WindowName {
 
 pub(super) async fn list(action: Action<RefusedRequest>) -> Answer {
     let Action { dashboard, body: RefusedRequest { limit, window, is_fleet }, .. } = action;
-    let known = Dashboard::find(&limit).ok_or_else(actions::unknown)?;
+    let known = Dashboard::find(&limit)?;
     // The name, the calls, and the number by which they may be too many.
     let mut callers: Vec<(Option<String>, u64, u64)> = if is_fleet {
         let refused = dashboard.refused_by_fleet(known.name).await?.into_iter();
@@ -71,10 +70,8 @@ impl Dashboard {
         let caller = named.and_then(|it| {
             if is_of_override { Some(it.into_caller().into_owned()) } else { it.caller() }
         });
-        caller.ok_or_else(|| {
-            let why = "this process has not refused this caller within the last hour";
-            ActionError::new(StatusCode::NOT_FOUND, why)
-        })
+        let why = "this process has not refused this caller within the last hour";
+        caller.ok_or_else(|| ActionError::not_found(why))
     }
 
     async fn refused_by_fleet(&self, limit: &str) -> Result<Vec<FleetCaller>, ActionError> {

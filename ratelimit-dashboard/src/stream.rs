@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use axum::http::StatusCode;
 use axum::{
     Extension,
     extract::State,
@@ -36,10 +35,7 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, ActionError> {
     if token::session(&headers).is_none() {
-        return Err(ActionError::new(
-            StatusCode::FORBIDDEN,
-            "events are for the page; load it first",
-        ));
+        return Err(ActionError::forbidden("events are for the page; load it first"));
     }
     let open = dashboard.viewers.enter(viewer.name)?;
     // A small buffer, so that a page that does not read delays only itself.

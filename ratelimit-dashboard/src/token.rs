@@ -53,10 +53,7 @@ impl Secret {
         }
         // Browsers omit it without TLS; the origin is checked then.
         if headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin") {
-            return Err(ActionError::new(
-                StatusCode::FORBIDDEN,
-                "the request comes from another site",
-            ));
+            return Err(ActionError::forbidden("the request comes from another site"));
         }
         let sent = text(HEADER).unwrap_or_default();
         for session in sessions(headers) {
@@ -64,8 +61,7 @@ impl Secret {
                 return Ok(());
             }
         }
-        Err(ActionError::new(
-            StatusCode::FORBIDDEN,
+        Err(ActionError::forbidden(
             "the request does not have the token of the page; load the page again",
         ))
     }
@@ -149,7 +145,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        secret.check(&parts).err().map(|ActionError(status, _)| status.as_u16())
+        secret.check(&parts).err().map(|error| error.0.as_u16())
     }
 
     #[test]

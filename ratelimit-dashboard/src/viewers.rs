@@ -5,8 +5,6 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use axum::http::StatusCode;
-
 use crate::ActionError;
 
 /// The number of event streams that a named viewer may have at once: a tab has one.
@@ -39,7 +37,7 @@ impl Viewers {
         let max_of_this = if viewer.is_some() { MAX_OF_A_VIEWER } else { MAX_OF_THE_UNNAMED };
         if of_this >= max_of_this || open.values().sum::<usize>() >= MAX {
             let why = "too many pages are open; close one";
-            return Err(ActionError::new(StatusCode::SERVICE_UNAVAILABLE, why));
+            return Err(ActionError::unavailable(why));
         }
         open.insert(viewer.clone(), of_this + 1);
         Ok(OpenStream { viewers: Arc::clone(self), viewer })
