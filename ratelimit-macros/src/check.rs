@@ -79,10 +79,8 @@ impl Check<'_> {
         let private = self.private();
         let emit = |value: &Value| match (value.number, value.kind) {
             (Some(_), _) => value.literal(&private),
-            (None, Kind::Time) => function.localize(&value.expr),
-            (None, Kind::Units) => {
-                units(&private, value.expr.span(), &function.localize(&value.expr))
-            }
+            (None, Kind::Time) => function.localize(value),
+            (None, Kind::Units) => units(&private, value.span(), &function.localize(value)),
         };
         let dynamic = match &spec.plan {
             Some(expr) => {
@@ -110,16 +108,13 @@ impl Check<'_> {
             (new, quote!(#it), quote_spanned!(at=> #start(#limiter)))
         };
         let self_type = self.self_type(&call);
-        let cost = cost.as_ref().map(|cost| {
-            let units = emit(cost);
-            quote_spanned!(cost.expr.span()=> #call.options.cost(#units);)
-        });
-        let share = |name: &str, share: &Option<Value>| {
-            let share = share.as_ref()?;
-            let (name, percent) = (Ident::new(name, share.expr.span()), emit(share));
-            Some(quote_spanned!(share.expr.span()=> #call.options.#name(#percent);))
+        let option = |name: &str, value: &Option<Value>| {
+            let value = value.as_ref()?;
+            let (name, number) = (Ident::new(name, value.span()), emit(value));
+            Some(quote_spanned!(value.span()=> #call.options.#name(#number);))
         };
-        let (leave, warn_at) = (share("leave", &spec.leave), share("warn_at", &spec.warn_at));
+        let (cost, max_wait) = (option("cost", cost), option("max_wait", max_wait));
+        let (leave, warn_at) = (option("leave", &spec.leave), option("warn_at", &spec.warn_at));
         // No compiler knows the numbers.
         let is_elsewhere = spec.policy.is_some() || !spec.is_literal();
         let unvalidated = is_elsewhere.then(|| quote!(#call.options.unvalidated();));
@@ -129,10 +124,6 @@ impl Check<'_> {
             quote_spanned! {expr.span()=>
                 #call.options.request_id(#private::RequestId::hash(#private::part(&(#id)).id()));
             }
-        });
-        let max_wait = max_wait.as_ref().map(|max_wait| {
-            let time = emit(max_wait);
-            quote_spanned!(max_wait.expr.span()=> #call.options.max_wait(#time);)
         });
         let answer = on_store_error.as_ref().map(|StoreErrorAnswer { tokens, .. }| {
             quote!(#call.options.on_store_error(#krate::OnStoreError::#tokens);)
@@ -201,14 +192,10 @@ fn units(private: &TokenStream, span: Span, number: &TokenStream) -> TokenStream
 
 /// Returns the declaration of the callsite, for the list of all limits.
 fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
-    let LimitSpec { tiers, burst, cost, key, dry_run, at, .. } = spec;
+    let LimitSpec { cost, key, dry_run, at, .. } = spec;
     let here = spanned(private, *at);
-    let written = |value: &Value| value.number.is_none().then(|| value.expr.to_token_stream());
-    let LimitSpec { concurrency, concurrency_timeout, lease, .. } = spec;
-    let values = tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]).chain(burst);
-    let values = values.chain(concurrency).chain(concurrency_timeout).chain(lease);
-    let dynamic: Vec<_> = values.filter_map(written).map(|expr| text(&expr)).collect();
-    let cost = cost.as_ref().map_or_else(|| "1".to_owned(), |cost| text(&cost.expr));
+    let dynamic: Vec<_> = spec.numbers().filter(|value| value.number.is_none()).map(text).collect();
+    let cost = cost.as_ref().map_or_else(|| "1".to_owned(), text);
     let key: Vec<_> = key.iter().map(text).collect();
     let (names, values): (Vec<_>, Vec<_>) = others(spec).into_iter().unzip();
     let [file, line, column] = ["file", "line", "column"].map(|name| {
@@ -234,7 +221,7 @@ fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
 fn others(spec: &LimitSpec) -> Vec<(&'static str, String)> {
     let LimitSpec { leave, warn_at, max_wait, skip, on_store_error, request_id, .. } = spec;
     let of = |value: &Option<Value>, unit: fn(u64) -> String| {
-        value.as_ref().map(|it| it.number.map_or_else(|| text(&it.expr), unit))
+        value.as_ref().map(|it| it.number.map_or_else(|| text(it), unit))
     };
     let others = [
         ("leave", of(leave, |percent| format!("{percent}%"))),

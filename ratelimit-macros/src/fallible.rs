@@ -6,8 +6,8 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{
-    AssocType, GenericArgument, Path, PathArguments, ReturnType, Token, Type, TypeInfer,
-    TypeParamBound, parse_quote, spanned::Spanned,
+    AssocType, GenericArgument, Path, PathArguments, ReturnType, Token, Type, TypeGroup, TypeInfer,
+    TypeParamBound, TypeParen, parse_quote, spanned::Spanned,
 };
 
 use crate::{return_type, tokens::spanned};
@@ -39,7 +39,8 @@ impl Fallible {
     pub(crate) fn output_of(&self, body: &TokenStream) -> TokenStream {
         let Self { output, flag, private } = self;
         let (at_flag, at_output) = (flag.span(), output.span());
-        let output = without_impl(output.clone());
+        let mut output = output.clone();
+        replace_impl(&mut output);
         let never = if depends_on_impl(&output) {
             quote!(#private::never::<#output>())
         } else {
@@ -73,9 +74,13 @@ fn output_of(body: &TokenStream, never: &TokenStream, at: Span) -> TokenStream {
 }
 
 /// Returns the output of a body, of the type `output`.
-pub(crate) fn output_as(body: &TokenStream, output: Type, private: &TokenStream) -> TokenStream {
+pub(crate) fn output_as(
+    body: &TokenStream,
+    mut output: Type,
+    private: &TokenStream,
+) -> TokenStream {
     let at = output.span();
-    let output = without_impl(output);
+    replace_impl(&mut output);
     output_of(body, &quote!(#private::never::<#output>()), at)
 }
 
@@ -98,60 +103,44 @@ fn depends_on_impl(ty: &Type) -> bool {
     }
 }
 
-/// Returns the type with `_` for every `impl Trait`, which cannot be named in a body.
-fn without_impl(ty: Type) -> Type {
+/// Replaces every `impl Trait`, which cannot be named in a body, by `_`.
+fn replace_impl(ty: &mut Type) {
     match ty {
-        Type::ImplTrait(ty) => {
-            let underscore_token = Token![_](ty.span());
-            Type::Infer(TypeInfer { attrs: Vec::new(), underscore_token })
+        Type::ImplTrait(it) => {
+            let underscore_token = Token![_](it.span());
+            *ty = Type::Infer(TypeInfer { attrs: Vec::new(), underscore_token });
         }
-        Type::Paren(ty) => without_impl(*ty.elem),
-        Type::Group(ty) => without_impl(*ty.elem),
-        Type::Tuple(mut ty) => {
-            for elem in &mut ty.elems {
-                *elem = without_impl(elem.clone());
-            }
-            Type::Tuple(ty)
+        Type::Paren(TypeParen { elem, .. }) | Type::Group(TypeGroup { elem, .. }) => {
+            let inner = (**elem).clone();
+            *ty = inner;
+            replace_impl(ty);
         }
-        Type::Array(mut ty) => {
-            *ty.elem = without_impl(*ty.elem);
-            Type::Array(ty)
-        }
-        Type::Slice(mut ty) => {
-            *ty.elem = without_impl(*ty.elem);
-            Type::Slice(ty)
-        }
-        Type::Reference(mut ty) => {
-            *ty.elem = without_impl(*ty.elem);
-            Type::Reference(ty)
-        }
-        Type::Path(mut ty) => {
-            replace_impl(&mut ty.path);
-            Type::Path(ty)
-        }
-        Type::TraitObject(mut ty) => {
-            for bound in &mut ty.bounds {
+        Type::Tuple(it) => it.elems.iter_mut().for_each(replace_impl),
+        Type::Array(it) => replace_impl(&mut it.elem),
+        Type::Slice(it) => replace_impl(&mut it.elem),
+        Type::Reference(it) => replace_impl(&mut it.elem),
+        Type::Path(it) => replace_in_arguments(&mut it.path),
+        Type::TraitObject(it) => {
+            for bound in &mut it.bounds {
                 if let TypeParamBound::Trait(bound) = bound {
-                    replace_impl(&mut bound.path);
+                    replace_in_arguments(&mut bound.path);
                 }
             }
-            Type::TraitObject(ty)
         }
-        other => other,
+        _ => {}
     }
 }
 
 /// Replaces every `impl Trait` among the arguments of a path, as in `Vec<T>` and in `Iterator<Item = T>`.
-fn replace_impl(path: &mut Path) {
+fn replace_in_arguments(path: &mut Path) {
     for segment in &mut path.segments {
         let PathArguments::AngleBracketed(list) = &mut segment.arguments else { continue };
         for argument in &mut list.args {
-            let (GenericArgument::Type(ty) | GenericArgument::AssocType(AssocType { ty, .. })) =
+            if let GenericArgument::Type(ty) | GenericArgument::AssocType(AssocType { ty, .. }) =
                 argument
-            else {
-                continue;
-            };
-            *ty = without_impl(ty.clone());
+            {
+                replace_impl(ty);
+            }
         }
     }
 }

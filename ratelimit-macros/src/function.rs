@@ -95,17 +95,6 @@ impl Function {
         })
     }
 
-    /// Takes off the attributes that are `wanted`.
-    pub(crate) fn take_attributes(
-        &mut self,
-        wanted: impl Fn(&Attribute) -> bool,
-    ) -> Vec<Attribute> {
-        let attributes = std::mem::take(&mut self.attributes);
-        let (taken, kept) = attributes.into_iter().partition(|it| wanted(it));
-        self.attributes = kept;
-        taken
-    }
-
     /// Validates the item.
     pub(crate) fn validate(&self, errors: &mut Errors) {
         let Signature { asyncness, constness, fn_token, ident: name, .. } = &self.signature;

@@ -171,9 +171,14 @@ impl LimitSpec {
 
     /// Returns `true` if the policy is known at compile time.
     pub(crate) fn is_literal(&self) -> bool {
+        self.numbers().all(|value| value.number.is_some())
+    }
+
+    /// Returns the numbers of the policy.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = &Value> {
         let tiers = self.tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]);
-        let others = self.concurrency.iter().chain(&self.concurrency_timeout).chain(&self.lease);
-        tiers.chain(&self.burst).chain(others).all(|value| value.number.is_some())
+        let permits = self.concurrency.iter().chain(&self.concurrency_timeout);
+        tiers.chain(&self.burst).chain(permits).chain(&self.lease)
     }
 
     /// Applies the rules about a policy and the calls under it. A shared policy is checked where it is
@@ -182,7 +187,7 @@ impl LimitSpec {
         if let Some(mark) = &self.warn_at {
             let of_mark = mark.number.and_then(rules::mark_fault);
             let of_tiers = rules::warning_violation(self.tiers.len().max(1));
-            of_tiers.or(of_mark).into_iter().for_each(|fault| errors.at(&mark.expr, fault));
+            of_tiers.or(of_mark).into_iter().for_each(|fault| errors.at(mark, fault));
         }
         if self.algorithm == Algorithm::CalendarWindow
             && differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT)
@@ -236,12 +241,12 @@ impl LimitSpec {
         if self.policy.is_some() {
             // The numbers of a shared policy are written elsewhere.
             if let Some(cost) = self.cost.as_ref().filter(|cost| cost.number == Some(0)) {
-                errors.at(&cost.expr, PolicyFault::CostZero);
+                errors.at(cost, PolicyFault::CostZero);
             }
             if let Some(leave) = &self.leave
                 && let Some(fault) = leave.number.and_then(rules::share_fault)
             {
-                errors.at(&leave.expr, fault);
+                errors.at(leave, fault);
             }
             return;
         }
@@ -287,30 +292,23 @@ impl LimitSpec {
                 errors.at(second, fault);
                 continue;
             }
-            match argument {
-                Argument::Period(tier) => errors.at(&self.tiers[tier].period.expr, fault),
-                Argument::Threshold(tier) => errors.at(&self.tiers[tier].threshold.expr, fault),
-                Argument::Tier(tier) => errors.at(&self.tiers[tier].at, fault),
-                Argument::Burst => errors.at(written_at(self.burst.as_ref()), fault),
-                Argument::Cost => errors.at(written_at(self.cost.as_ref()), fault),
-                Argument::CountRejected => {
-                    errors.at(&self.count_rejected, fault);
-                }
-                Argument::Concurrency => errors.at(written_at(self.concurrency.as_ref()), fault),
-                Argument::ConcurrencyTimeout => {
-                    errors.at(written_at(self.concurrency_timeout.as_ref()), fault);
-                }
-                Argument::Lease => errors.at(written_at(self.lease.as_ref()), fault),
-                Argument::Zone => errors.at(&self.zone, fault),
-                Argument::Block(index) => errors.at(&self.block[index].expr, fault),
-                Argument::Leave => errors.at(written_at(self.leave.as_ref()), fault),
-            }
+            let at: &dyn ToTokens = match argument {
+                Argument::Period(tier) => &self.tiers[tier].period,
+                Argument::Threshold(tier) => &self.tiers[tier].threshold,
+                Argument::Tier(tier) => &self.tiers[tier].at,
+                Argument::Burst => &self.burst,
+                Argument::Cost => &self.cost,
+                Argument::CountRejected => &self.count_rejected,
+                Argument::Concurrency => &self.concurrency,
+                Argument::ConcurrencyTimeout => &self.concurrency_timeout,
+                Argument::Lease => &self.lease,
+                Argument::Zone => &self.zone,
+                Argument::Block(index) => &self.block[index],
+                Argument::Leave => &self.leave,
+            };
+            errors.at(at, fault);
         }
     }
-}
-
-fn written_at(value: Option<&Value>) -> Option<&Expr> {
-    value.map(|value| &value.expr)
 }
 
 /// Returns `true` if a value is written, and is not a literal of its default.

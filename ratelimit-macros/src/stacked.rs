@@ -66,7 +66,6 @@ pub(crate) fn take_below(function: &mut Function) -> Vec<LimitAttribute> {
         let last = path.segments.last().map(|segment| segment.ident.to_string());
         last.is_some_and(|last| last == own || (last == ATTRIBUTE && path.segments.len() > 1))
     };
-    let attributes = function.take_attributes(|attribute| is_own(attribute.path()));
     let below = |meta: Meta| {
         let at = meta.path().span();
         let arguments = match meta {
@@ -77,7 +76,8 @@ pub(crate) fn take_below(function: &mut Function) -> Vec<LimitAttribute> {
         };
         LimitAttribute { at, arguments }
     };
-    attributes.into_iter().map(|attribute| below(attribute.meta)).collect()
+    let taken = function.attributes.extract_if(.., |attribute| is_own(attribute.path()));
+    taken.map(|attribute| below(attribute.meta)).collect()
 }
 
 /// Returns the name by which the attribute is written, unless another one, as `cfg_attr`, contains it.
@@ -130,7 +130,7 @@ pub(crate) fn validate(specs: &[LimitSpec], errors: &mut Errors) {
             && std::mem::replace(&mut waits, true)
         {
             errors.at(
-                &max_wait.expr,
+                max_wait,
                 "one of several limits may have a `max_wait`: two would hold what they have taken \
                  while they wait",
             );

@@ -19,6 +19,13 @@ pub(crate) struct Value {
     pub(crate) kind: Kind,
 }
 
+/// Errors at a value mark it as it is written.
+impl ToTokens for Value {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        self.expr.to_tokens(tokens);
+    }
+}
+
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Time,
