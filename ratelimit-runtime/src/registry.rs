@@ -113,7 +113,7 @@ pub fn policies_by_hand() -> Vec<RegisteredPolicy> {
 pub fn policies_of<F>(_function: &F) -> Vec<RegisteredPolicy> {
     let sites = Callsite::all().filter(|site| site.is_of::<F>());
     let mut limits: Vec<_> = sites.flat_map(RegisteredPolicy::of).collect();
-    limits.sort_by_key(|limit| (limit.line(), limit.column()));
+    limits.sort_by_key(|limit| limit.declaration().map(|it| (it.line, it.column)));
     limits
 }
 
@@ -178,10 +178,6 @@ impl RegisteredPolicy {
     #[must_use]
     pub fn line(&self) -> u32 {
         self.declaration().map_or(0, |declaration| declaration.line)
-    }
-
-    fn column(&self) -> u32 {
-        self.declaration().map_or(0, |declaration| declaration.column)
     }
 
     /// Returns the declared policy with these tiers, for values that come with each call:

@@ -102,9 +102,9 @@ impl FromStr for OnStoreError {
             let percent = text.strip_prefix("local(")?.strip_suffix(')')?.parse().ok()?;
             LocalShare::new(percent).map(Self::LocalShare)
         };
-        let known = [Self::Local, Self::Deny, Self::Allow].into_iter();
-        let word = known.zip(["local", "deny", "allow"]).find(|(_, word)| *word == text);
-        word.map(|(answer, _)| answer).or_else(share).ok_or(
+        let known = [Self::Local, Self::Deny, Self::Allow];
+        let word = known.into_iter().find(|answer| answer.to_string() == text);
+        word.or_else(share).ok_or(
             "`local`, `deny`, `allow`, or `local` with a share of 1 to 100 percent such as `local(20)`",
         )
     }
