@@ -264,12 +264,6 @@ impl Overrides {
         }
     }
 
-    /// Reads the overrides that this process has from Redis.
-    #[cfg(feature = "overrides")]
-    fn of_redis<T>(&self, read: impl FnOnce(&Layer) -> T) -> T {
-        read(&self.shared.layers.lock()[OverrideSource::Redis as usize])
-    }
-
     #[inline(never)]
     fn overridden<'a>(
         &self,

@@ -4,9 +4,6 @@ use std::{borrow::Cow, fmt};
 
 use ratelimit_core::PolicyFault;
 
-#[cfg(feature = "overrides")]
-use super::UnavailableReason;
-
 /// The reason for which a setting is not applied, in words. The error around it names the setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault(Cow<'static, str>);
@@ -14,12 +11,6 @@ pub(crate) struct Fault(Cow<'static, str>);
 impl Fault {
     pub(crate) fn new(why: impl Into<Cow<'static, str>>) -> Self {
         Self(why.into())
-    }
-
-    /// Redis did not answer.
-    #[cfg(feature = "overrides")]
-    pub(crate) fn unavailable(reason: UnavailableReason) -> Self {
-        Self::new(format!("no answer from Redis: {reason}"))
     }
 }
 

@@ -1,7 +1,5 @@
 //! The list of overrides of single callers.
 
-#[cfg(feature = "overrides")]
-use std::time::SystemTime;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use super::{Override, OverrideSource, Overrides};
@@ -55,32 +53,24 @@ impl Overrides {
     /// ```
     #[must_use]
     pub fn search_for(&self, limit: &str, part: &str) -> Vec<CallerOverride> {
-        let layers = self.shared.layers.lock();
-        let mut list = BTreeMap::new();
+        let (layers, now) = (self.shared.layers.lock(), self.shared.identities.now());
+        let mut found = BTreeMap::new();
         for source in OverrideSource::ALL {
-            let of_limit = layers[source as usize].iter().filter(|(place, _)| place.limit == limit);
-            let of_callers =
-                of_limit.filter_map(|(place, what)| Some((place.caller.as_deref()?, what)));
-            let found = of_callers.filter(|(caller, what)| {
-                caller.contains(part) && !self.shared.identities.has_ended(what)
-            });
-            list.extend(found.map(|(caller, what)| (caller, (source, what))));
+            for (place, what) in layers[source as usize].iter() {
+                if let Some(caller) = &place.caller
+                    && place.limit == limit
+                    && caller.contains(part)
+                    && !what.has_ended(now)
+                {
+                    found.insert(caller, (source, what));
+                }
+            }
         }
-        let list = list.into_iter().map(|(caller, (source, what))| CallerOverride {
+        let list = found.into_iter().map(|(caller, (source, what))| CallerOverride {
             caller: Caller::from_parts(caller.as_bytes()),
             source,
             what: what.clone(),
         });
         list.collect()
-    }
-
-    /// Sets the time of the limiter's Redis.
-    #[cfg(feature = "overrides")]
-    pub(super) fn set_server_time(&self, time: SystemTime) {
-        self.shared.identities.set_server_time(time);
-        let now = self.shared.identities.now();
-        if self.shared.layers.lock().iter().any(|layer| layer.has_turned(now)) {
-            self.follow_clock();
-        }
     }
 }

@@ -127,11 +127,6 @@ impl Identities {
         self.ahead.store(ahead, Ordering::Relaxed);
     }
 
-    /// Returns `true` if the override counts as none any more.
-    pub(super) fn has_ended(&self, what: &Override) -> bool {
-        what.end().is_some_and(|end| end <= self.now())
-    }
-
     /// Returns `true` if a part of the override is in effect. Most have no times, and need no clock.
     pub(super) fn is_in_effect(&self, what: &Override) -> bool {
         what.turns().next().is_none() || what.at(self.now()).is_some()
@@ -197,16 +192,6 @@ impl CallerTable {
         self.select(names, caller, |what| self.identities.is_in_effect(what))
     }
 
-    /// Returns the same at a time.
-    pub(super) fn find_at(
-        &self,
-        names: [Option<PolicyName>; 2],
-        caller: &Caller,
-        time: SystemTime,
-    ) -> [Option<&AppliedOverride<1>>; 3] {
-        self.select(names, caller, |what| what.at(time).is_some())
-    }
-
     /// Returns the next time after `now` at which an override of a caller begins or ends.
     pub(super) fn next_turn(
         &self,
@@ -225,7 +210,7 @@ impl CallerTable {
 
     /// Returns the overrides of a caller that are selected first: those of these names, then that of all limits.
     #[inline]
-    fn select(
+    pub(super) fn select(
         &self,
         names: [Option<PolicyName>; 2],
         caller: &Caller,

@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt};
 
+#[cfg(feature = "overrides")]
+use crate::error::UnavailableReason;
 use crate::error::{Fault, OneLine};
 
 /// The error of an override that was not applied. Overrides of the same file or change are not
@@ -20,6 +22,14 @@ pub struct OverrideError {
 impl From<Fault> for OverrideError {
     fn from(fault: Fault) -> Self {
         Self { origin: None, limit: None, fault }
+    }
+}
+
+/// Redis did not answer.
+#[cfg(feature = "overrides")]
+impl From<UnavailableReason> for OverrideError {
+    fn from(reason: UnavailableReason) -> Self {
+        Fault::new(format!("no answer from Redis: {reason}")).into()
     }
 }
 

@@ -24,7 +24,8 @@ use self::{
     status::STATUS_KEY,
 };
 use super::{
-    Enforcement, Fault, Override, OverrideError, OverrideProblem, Overrides, Shared, Shown,
+    Enforcement, Fault, Layer, Override, OverrideError, OverrideProblem, OverrideSource, Overrides,
+    Shared, Shown,
     callers::random,
     fleet::STARTED,
     layer::{ALL_LIMITS, WrittenPlace},
@@ -103,43 +104,32 @@ impl FleetHash {
         value: Option<String>,
     ) -> Result<bool, OverrideError> {
         let is_lost = self.is_lost();
+        let twins = if is_lost { Vec::new() } else { self.twins(overrides, field).await? };
         let mut fields = Vec::new();
-        let mut twins = Vec::new();
-        if !is_lost {
-            twins = self.twins(overrides, field).await.map_err(Fault::unavailable)?;
-        }
         let (mut is_known, mut max_fields) = (true, usize::MAX);
         // The hash would look whole with one field: all that were read before are written with it.
         if is_lost {
             fields = overrides.of_redis(|layer| self.kind.fields_of(layer));
             fields.retain(|(other, _)| other != field);
         } else if value.is_none() {
-            let is_removed = self.hash.remove(field).await.map_err(Fault::unavailable)?;
+            let is_removed = self.hash.remove(field).await?;
             is_known = is_removed || !twins.is_empty();
         } else {
             max_fields = self.kind.max_fields();
         }
         fields.extend(value.map(|value| (field.to_owned(), value)));
-        match self.kind {
+        if self.kind == HashKind::Callers {
+            fields.push((REVISION.to_owned(), format!("{:016x}", random())));
+        } else if is_lost && fields.is_empty() {
             // There is always a field, and this one changes nothing.
-            HashKind::Limits if is_lost && fields.is_empty() => {
-                fields.push((ALL_LIMITS.to_owned(), Enforcement::On.as_str().to_owned()));
-            }
-            HashKind::Callers => {
-                let revision = format!("{:016x}", random());
-                fields.push((REVISION.to_owned(), revision));
-            }
-            HashKind::Limits => {}
+            fields.push((ALL_LIMITS.to_owned(), Enforcement::On.as_str().to_owned()));
         }
         if !fields.is_empty() {
             let set = async |ended: Vec<_>| self.hash.set(&fields, &ended, max_fields, None).await;
-            let mut is_set = set(twins.clone()).await.map_err(Fault::unavailable)?;
-            if !is_set {
-                let mut ended = self.ended().await.map_err(Fault::unavailable)?;
-                ended.extend(twins);
-                is_set = set(ended).await.map_err(Fault::unavailable)?;
-            }
-            if !is_set {
+            // A hash that is full has room again without those that have ended.
+            let fits =
+                set(twins.clone()).await? || set([self.ended().await?, twins].concat()).await?;
+            if !fits {
                 let key = &self.key;
                 let full =
                     format!("`{key}` on Redis has its most fields, 10000; remove some first");
@@ -284,6 +274,11 @@ impl Overrides {
             HashState::Unreadable(reason) => Some(reason),
             HashState::Read | HashState::Lost => None,
         }
+    }
+
+    /// Reads the overrides that this process has from Redis.
+    fn of_redis<T>(&self, read: impl FnOnce(&Layer) -> T) -> T {
+        read(&self.shared.layers.lock()[OverrideSource::Redis as usize])
     }
 
     fn hashes(&self) -> Result<&FleetHashes, Fault> {

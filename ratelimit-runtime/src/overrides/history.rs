@@ -90,8 +90,7 @@ impl History {
         // A window that begins was recorded when it was set.
         let written = places.into_iter().filter(|place| place.before != place.after);
         for PlaceChange { place, before, after } in written {
-            let ended = before.as_ref().filter(|it| identities.has_ended(it));
-            let end = ended.and_then(Override::end);
+            let end = before.as_ref().and_then(Override::end).filter(|end| *end <= at);
             let signed = after.as_ref().and_then(|it| it.parts()[0].by.as_deref().map(Arc::from));
             let is_of_redis = source == OverrideSource::Redis;
             // Another has written the field again, if there is an override after the removal.

@@ -73,11 +73,13 @@ impl Layer {
         if self.overrides.get(&place) == what.as_ref() {
             return;
         }
-        let was_open = self.keep_before(&place);
+        let before = self.get(&place).cloned();
         let is_open = what.as_ref().is_some_and(|what| self.is_open(what));
-        if was_open != is_open {
+        if before.is_some() != is_open {
             self.count(&place.limit, is_open);
         }
+        // Of several changes, it is what was there before the first one.
+        self.before.entry(place.clone()).or_insert(before);
         match what {
             Some(what) => {
                 self.next_turn = self.next_turn.into_iter().chain(what.turns()).min();
@@ -126,16 +128,6 @@ impl Layer {
         }
         let turns = self.overrides.values().flat_map(Override::turns);
         self.next_turn = turns.filter(|turn| now < *turn).min();
-    }
-
-    /// Keeps the override at a place that is about to change. Returns `true` if it has not ended.
-    fn keep_before(&mut self, place: &WrittenPlace) -> bool {
-        let before = self.get(place);
-        let was_open = before.is_some();
-        if !self.before.contains_key(place) {
-            self.before.insert(place.clone(), before.cloned());
-        }
-        was_open
     }
 
     /// Counts an override of a name that is there, or has ended.

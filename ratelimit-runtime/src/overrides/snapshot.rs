@@ -126,8 +126,10 @@ impl Snapshot {
             self.callers.next_turn(names, caller, *turn)
         });
         let is_denied = |turn: &SystemTime| {
-            let then = self.callers.find_at(names, caller, *turn).into_iter().flatten();
-            then.map(AppliedOverride::what)
+            let then = self.callers.select(names, caller, |what| what.at(*turn).is_some());
+            then.into_iter()
+                .flatten()
+                .map(AppliedOverride::what)
                 .find(|it| it.has_enforcement())
                 .is_some_and(|it| it.deny)
         };

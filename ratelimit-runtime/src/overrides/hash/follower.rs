@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     mem,
     sync::{Arc, Weak},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use tokio::{sync::oneshot, time::Instant};
@@ -206,6 +206,17 @@ impl HashFollower {
         });
         let errors = self.refused.values().filter_map(|(_, error)| error.clone()).collect();
         overrides.reject(OverrideSource::Redis, kind == HashKind::Callers, errors);
+    }
+}
+
+impl Overrides {
+    /// Sets the time of the limiter's Redis.
+    pub(in crate::overrides) fn set_server_time(&self, time: SystemTime) {
+        self.shared.identities.set_server_time(time);
+        let now = self.shared.identities.now();
+        if self.shared.layers.lock().iter().any(|layer| layer.has_turned(now)) {
+            self.follow_clock();
+        }
     }
 }
 

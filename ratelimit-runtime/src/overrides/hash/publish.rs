@@ -1,7 +1,7 @@
 //! Overrides of the fleet: reading, writing and removing the fields of the hashes on Redis.
 
 use super::{
-    super::{Fault, Override, OverrideError, Overrides, Place, layer::WrittenPlace},
+    super::{Override, OverrideError, Overrides, Place, layer::WrittenPlace},
     fields::{field_of, value_of},
 };
 
@@ -77,13 +77,13 @@ impl FleetOverrides<'_> {
             return Ok(overrides.of_redis(|layer| layer.get(place).cloned()));
         }
         let field = field_of(place);
-        let mut value = hash.hash.field(&field).await.map_err(Fault::unavailable)?;
+        let mut value = hash.hash.field(&field).await?;
         if value.is_none() {
-            let twin = hash.twins(overrides, &field).await.map_err(Fault::unavailable)?.pop();
+            let twin = hash.twins(overrides, &field).await?.pop();
             value = twin.map(|(_, value)| value);
         }
         let what: Option<Override> = value.and_then(|value| value.parse().ok());
-        Ok(what.filter(|what| !overrides.shared.identities.has_ended(what)))
+        Ok(what.filter(|what| !what.has_ended(overrides.shared.identities.now())))
     }
 
     /// Writes a field, or removes it. Remembers who removes an override: the next poll finds a field less, and no
