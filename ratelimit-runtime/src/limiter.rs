@@ -330,12 +330,12 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`FlushError`] with the number of settles, releases and leases that could not be sent, and of replies that
+    /// [`FlushError`] with the number of settles, releases and leases that could not be sent, and of late replies that
     /// have not come within two deadlines. What may still be of use is sent when Redis is back, or by the next flush.
     pub async fn flush(&self) -> Result<(), FlushError> {
         match self.inner.backend.redis() {
             None => Ok(()),
-            Some(redis) => FlushError::check(redis.flush().await),
+            Some(redis) => redis.flush().await,
         }
     }
 

@@ -56,7 +56,7 @@ pub(crate) use self::{
 };
 use crate::{
     decision::Permit,
-    error::{Fault, ServerStatus, UnavailableReason},
+    error::{Fault, FlushError, ServerStatus, UnavailableReason},
     key::{Key, KeyRef},
     memory::{Clock, MemoryStore},
     policy::Policy,
@@ -140,10 +140,11 @@ impl RedisBackend {
         self.outbox.send(key, content).await;
     }
 
-    /// Gives all leases back, sends what is posted, and waits for what others send and for late replies. Returns the
-    /// number of commands that could not be sent, and of replies that have not come.
-    pub(crate) async fn flush(&self) -> usize {
-        self.leases.give_all_back().await + self.outbox.flush().await
+    /// Gives all leases back, sends what is posted, and waits for what others send and for late replies.
+    pub(crate) async fn flush(&self) -> Result<(), FlushError> {
+        let leases = self.leases.give_all_back().await;
+        let (unsent, unanswered) = self.outbox.flush().await;
+        FlushError::check(leases + unsent, unanswered)
     }
 
     /// The clock of this process's part.

@@ -246,7 +246,7 @@ fn a_flush_tells_what_an_ended_connection_cannot_send() {
     assert_eq!(unsent.unsent(), 1);
     assert_eq!(
         unsent.to_string(),
-        "settles, releases or refunds have not reached the rate limit store: 1"
+        "rate limit store: 1 settles, releases or leases could not be sent, 0 refused calls may be counted"
     );
 }
 

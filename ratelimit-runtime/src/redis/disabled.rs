@@ -11,7 +11,7 @@ use tokio::time::Instant;
 pub(crate) use self::options::{Content, HashContent, OnDelivery, RedisOptions};
 use crate::{
     decision::Permit,
-    error::{Fault, ServerStatus, UnavailableReason},
+    error::{Fault, FlushError, ServerStatus, UnavailableReason},
     key::{Key, KeyRef},
     memory::Clock,
     policy::Policy,
@@ -65,7 +65,7 @@ without_value! {
     async fn advance(&Key, LinePlace<'_>) -> Replied<Option<Standing>>;
     async fn settle(&Key, Settle) -> Replied<()>;
     async fn send(Key, Content) -> ();
-    async fn flush() -> usize;
+    async fn flush() -> Result<(), FlushError>;
 }
 
 without_value! {

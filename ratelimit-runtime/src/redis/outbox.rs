@@ -357,10 +357,10 @@ impl Outbox {
         Ok(())
     }
 
-    /// Returns the commands that wait, are under way or may follow late replies, and those that were lost so far.
+    /// Returns the commands that wait or are under way, and those that were lost so far.
     fn left(&self) -> (usize, usize) {
         let queue = self.queue.lock();
-        (queue.waiting.len() + queue.under_way + queue.expected, queue.lost)
+        (queue.waiting.len() + queue.under_way, queue.lost)
     }
 
     /// Waits until no command is under way, and no late reply is awaited.
@@ -380,7 +380,7 @@ impl Outbox {
 
     /// Sends what is posted, and waits for what others send and for late replies. Returns the number of commands that
     /// could not be sent, and of replies that have not come.
-    pub(super) async fn flush(self: &Arc<Self>) -> usize {
+    pub(super) async fn flush(self: &Arc<Self>) -> (usize, usize) {
         let (_, lost_before) = self.left();
         while self.send_round().await.1 > 0 {}
         // Commands that others send take at most the deadline, and wait again if they fail. Late replies are there as
@@ -388,7 +388,7 @@ impl Outbox {
         let _ = timeout(2 * self.store.deadline, self.none_under_way()).await;
         while self.send_round().await.1 > 0 {}
         let (left, lost) = self.left();
-        left + lost - lost_before
+        (left + lost - lost_before, self.queue.lock().expected)
     }
 }
 
