@@ -211,7 +211,9 @@ impl Quota {
             None => list.push_str(";qu=\"concurrent-requests\""),
             // `w` has whole seconds: a shorter window would be rounded up far too much.
             Some(window) if window < Duration::from_secs(1) => {}
-            Some(window) => list.extend([";w=", &seconds(window).to_string()]),
+            Some(window) => {
+                let _ = write!(list, ";w={}", seconds(window));
+            }
         }
     }
 
@@ -272,7 +274,9 @@ pub(super) fn push_quoted(to: &mut String, text: &str) {
     for character in text.chars() {
         match character {
             '"' | '\\' => to.extend(['\\', character]),
-            '\0'..='\x1f' => to.extend([format!("\\u{:04x}", u32::from(character))]),
+            '\0'..='\x1f' => {
+                let _ = write!(to, "\\u{:04x}", u32::from(character));
+            }
             _ => to.push(character),
         }
     }
@@ -291,7 +295,9 @@ pub(crate) fn wire_name(name: &str) -> String {
     for byte in name.bytes() {
         match byte {
             b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
-            _ => encoded.extend([format!("%{byte:02X}")]),
+            _ => {
+                let _ = write!(encoded, "%{byte:02X}");
+            }
         }
     }
     encoded
