@@ -8,7 +8,7 @@ use crate::{
     decision::Decision,
     overrides::Effective,
     redis::LateReply,
-    request::{OnStoreError, Op, Request},
+    request::{OnStoreError, Op, Outcome, Request},
 };
 
 /// Returns `true` if the units of a call are given back. A repetition of a request id finds its charge instead.
@@ -43,7 +43,7 @@ impl Call<'_> {
             let effective = Effective { written, enforcement, changed };
             let request = Request::new(effective.policy(), Op::Take, cost);
             let request = Request { written, id, max_wait, max_line, ..request };
-            let received = reply.receive(&key, request, |outcome| {
+            let give_back = |outcome: Outcome| {
                 if let Some(limiter) = limiter.upgrade()
                     && outcome.admitted
                     && has_own_units(&request)
@@ -51,8 +51,8 @@ impl Call<'_> {
                     let decision = Decision::counted(limiter.id, &call.caller, request, outcome);
                     decision.settle_as(0, written.has_block());
                 }
-            });
-            received.await;
+            };
+            reply.receive(&key, request, give_back).await;
         });
     }
 }

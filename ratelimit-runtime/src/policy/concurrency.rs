@@ -55,7 +55,7 @@ impl Policy {
     ///
     /// | Event | Calls above the limit, at most |
     /// |---|---|
-    /// | a process is killed, or a release is lost | none; the permit is taken until its timeout |
+    /// | a process is killed, or a release is lost or comes before its call | none; the permit is taken until its timeout |
     /// | a process is paused, or cut off from Redis, for a timeout | the permits that it held |
     /// | Redis loses all state, or its clock steps forward by the timeout | the limit, until the next renewals |
     /// | a failover loses the last writes | the permits that were granted in them |

@@ -89,7 +89,14 @@ struct SentParcel {
 
 /// A late reply that is awaited, and that a command may follow.
 pub(super) struct ExpectedReply {
-    pub(super) outbox: Arc<Outbox>,
+    outbox: Arc<Outbox>,
+}
+
+impl ExpectedReply {
+    /// Sends the command that follows the reply.
+    pub(super) fn post(&self, key: Key, content: Content) {
+        self.outbox.post(key, content);
+    }
 }
 
 impl Content {
@@ -387,8 +394,10 @@ impl Outbox {
         // soon as Redis answers.
         let _ = timeout(2 * self.store.deadline, self.none_under_way()).await;
         while self.send_round().await.1 > 0 {}
+        // Before the commands: one that follows a reply meanwhile is in one of both numbers at least.
+        let unanswered = self.queue.lock().expected;
         let (left, lost) = self.left();
-        (left + lost - lost_before, self.queue.lock().expected)
+        (left + lost - lost_before, unanswered)
     }
 }
 

@@ -56,6 +56,7 @@ fn add_refusal(
     error: RateLimitError,
     observed: &mut Observation,
 ) {
+    // An identity layer further out warns of a refusal that another status hides.
     if matches!(response.http_status(), 429 | 503) {
         if !observed.answers.is_empty() {
             observed.answers.push(Err(error.clone()));
@@ -71,7 +72,6 @@ pub(super) fn complete(
     reply: ResponseSettings,
     observed: &mut Observation,
 ) {
-    // An identity layer further out warns of a refusal that another status hides.
     if response.made_of().is_none()
         && let Some(error) = observed.refused.take()
     {

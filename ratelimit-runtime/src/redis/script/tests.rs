@@ -8,9 +8,10 @@ fn the_digests_are_those_of_the_scripts() {
     let of_algorithms = SCRIPTS.iter().flat_map(|it| [&it.text, &it.gated, &it.lease]);
     let of_permits = [&permits::WITHOUT_WINDOW, &permits::RENEW];
     let mut changed = Vec::new();
-    // A window of the calendar has no lease.
-    for Text { source, sha1 } in of_algorithms.chain(of_permits).filter(|it| !it.source.is_empty())
-    {
+    let (empty, texts): (Vec<_>, Vec<_>) =
+        of_algorithms.chain(of_permits).partition(|it| it.source.is_empty());
+    assert_eq!(empty.len(), 1, "only a window of the calendar has no lease");
+    for Text { source, sha1 } in texts {
         let script = redis::Script::new(source);
         if script.get_hash() != *sha1 {
             changed.push(format!("s/{sha1}/{}/", script.get_hash()));
@@ -114,4 +115,16 @@ fn a_reply_out_of_range_is_an_error() {
         assert_eq!(decode(reply), None);
     }
     assert_eq!(call.decode(&Value::Nil), None);
+}
+
+#[test]
+fn the_ids_of_lost_permits_are_strings() {
+    let id = |id: &str| Value::BulkString(id.into());
+    let decode = |reply: &[Value]| permits::decode_lost(&Value::Array(reply.to_vec()));
+    assert_eq!(decode(&[Value::Int(0)]), Some(Vec::new()));
+    assert_eq!(decode(&[Value::Int(0), id("8"), id("9")]), Some(vec![8, 9]));
+    for wrong in [&[][..], &[Value::Int(0), id("w1")], &[Value::Int(0), Value::Nil]] {
+        assert_eq!(decode(wrong), None);
+    }
+    assert_eq!(permits::decode_lost(&Value::Nil), None);
 }
