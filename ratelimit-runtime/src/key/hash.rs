@@ -19,7 +19,16 @@ pub(crate) struct Lookup<'a> {
 
 impl KeyHasher {
     pub(crate) fn new() -> Self {
-        Self(foldhash::quality::RandomState::default())
+        // Loom repeats a schedule in another store, where the keys have to be in the same shards.
+        #[cfg(all(test, ratelimit_loom))]
+        let seeds = {
+            static SEEDS: once_cell::sync::Lazy<foldhash::quality::RandomState> =
+                once_cell::sync::Lazy::new(Default::default);
+            SEEDS.clone()
+        };
+        #[cfg(not(all(test, ratelimit_loom)))]
+        let seeds = foldhash::quality::RandomState::default();
+        Self(seeds)
     }
 
     #[inline]
