@@ -20,7 +20,7 @@ use harness::{
 use ratelimit_runtime::{Limiter, OnStoreError, Override};
 use tokio::{
     runtime::{Builder, Runtime},
-    task::JoinSet,
+    task::{JoinSet, yield_now},
     time::sleep,
 };
 
@@ -327,11 +327,14 @@ impl Caller {
             let runtime: Runtime =
                 Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
+                tokio::spawn(watch_runtime(self.runtime));
                 for _ in 0..random.u8(1..4) {
                     let limit = [TOKENS, COUNTER, BOTH][random.usize(..3)];
                     let question = Question { limit, cost: 1, ..Question::default() };
                     self.call(question, &mut random, Duration::from_millis(10)).await;
                 }
+                // A gap at the end is noted too.
+                yield_now().await;
             });
             drop(runtime);
             thread::sleep(Duration::from_millis(random.u64(..800)));
