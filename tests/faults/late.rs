@@ -276,7 +276,7 @@ async fn a_permit_that_is_taken_after_its_release_is_given_back() {
         proxy.heal();
         until_decided(&limiter).await;
         assert_eq!(limiter.usage(&policy, 0).await.unwrap().concurrency().unwrap().used(), 0);
-        until("the late replies", async || (proxy.open() == 1).then_some(())).await;
+        until("the late replies", async || limiter.flush().await.ok()).await;
         until(&format!("the permits of {policy:?}"), async || {
             let usage = limiter.usage(&policy, 0).await.ok()?;
             (usage.concurrency()?.used() == 0).then_some(())
