@@ -3,6 +3,8 @@
 //! A command is sent as it is posted, before later commands of its thread. While Redis cannot be reached,
 //! commands wait, and one background task sends them again.
 
+mod parcel;
+
 use std::{
     collections::VecDeque,
     mem,
@@ -17,10 +19,11 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
+use self::parcel::Parcel;
 use super::{
     backoff::Backoff,
     options::{Content, OnDelivery},
-    script::{release, settle_is_known_for},
+    script::release,
     servers::Unanswered,
     store::RedisStore,
 };
@@ -68,18 +71,6 @@ struct PostedQueue {
     logged: Option<(Instant, usize)>,
 }
 
-/// A command that waits or is under way.
-struct Parcel {
-    key: Key,
-    content: Content,
-    /// The time from which the command changes nothing any more.
-    ends: Instant,
-    /// The time of the first attempt that may have been executed.
-    sent: Option<Instant>,
-    /// The failure of the last attempt.
-    failure: Option<UnavailableReason>,
-}
-
 /// A command under way. Dropped before it has arrived, it waits again.
 struct SentParcel {
     outbox: Arc<Outbox>,
@@ -96,50 +87,6 @@ impl ExpectedReply {
     /// Sends the command that follows the reply.
     pub(super) fn post(&self, key: Key, content: Content) {
         self.outbox.post(key, content);
-    }
-}
-
-impl Content {
-    /// Returns the value of the field `command` in events and metrics.
-    const fn kind(self) -> &'static str {
-        match self {
-            Self::Settle(_) => "settle",
-            Self::Leave(_) => "leave",
-            Self::Release { .. } => "release",
-        }
-    }
-
-    /// Returns what follows if the command is lost.
-    const fn loss(self) -> &'static str {
-        match self {
-            Self::Settle(_) => "the call stays charged with what it reserved",
-            Self::Leave(_) => "the place in the line stays taken until its turn has passed",
-            Self::Release { .. } => "the permit stays held until it expires",
-        }
-    }
-
-    /// Returns the time from now on in which the command is of use.
-    fn lasts(self) -> Duration {
-        match self {
-            Self::Settle(settle) | Self::Leave(settle) => settle.lasts().into(),
-            Self::Release { timeout, .. } => timeout,
-        }
-    }
-
-    /// Returns the time from the first attempt in which further ones change nothing more.
-    fn is_known_for(self) -> Duration {
-        match self {
-            Self::Settle(settle) | Self::Leave(settle) => settle_is_known_for(settle),
-            Self::Release { timeout, .. } => timeout,
-        }
-    }
-}
-
-impl Parcel {
-    /// Returns `true` if another attempt would come too late.
-    fn is_late(&self, now: Instant) -> bool {
-        let is_forgotten = |sent: Instant| now >= sent + self.content.is_known_for();
-        now >= self.ends || self.sent.is_some_and(is_forgotten)
     }
 }
 
@@ -262,8 +209,7 @@ impl Outbox {
 
     /// Returns a command that is to be sent now. Others wait while Redis does not answer, unless this one `is_first`.
     fn place(self: &Arc<Self>, key: Key, content: Content, is_first: bool) -> Option<SentParcel> {
-        let ends = Instant::now() + content.lasts();
-        let parcel = Parcel { key, content, ends, sent: None, failure: None };
+        let parcel = Parcel::new(key, content);
         let mut queue = self.queue.lock();
         // What comes too late for Redis makes room first.
         let mut lost = if queue.is_full() { queue.take_late() } else { Vec::new() };
