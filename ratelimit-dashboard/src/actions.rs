@@ -193,7 +193,7 @@ pub(super) async fn set_field(action: Action<SetField>) -> Answer {
 }
 
 /// Returns the name of a limit of this program, or that of all limits.
-pub(super) fn one_or_all(limit: &str) -> Result<&'static str, ActionError> {
+fn one_or_all(limit: &str) -> Result<&'static str, ActionError> {
     if limit == ALL_LIMITS { Ok(ALL_LIMITS) } else { Ok(Dashboard::find(limit)?.name) }
 }
 

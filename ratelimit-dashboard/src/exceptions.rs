@@ -51,10 +51,10 @@ pub(super) struct Search {
 pub(super) async fn set(action: Action<SetException>) -> Answer {
     let Action { dashboard, viewer, body } = action;
     let SetException { limit, caller, mut what, effect } = body;
-    let limit = actions::one_or_all(&limit)?;
+    let known = if limit == ALL_LIMITS { None } else { Some(Dashboard::find(&limit)?) };
+    let limit = known.as_ref().map_or(ALL_LIMITS, |known| known.name);
     let caller = dashboard.caller(&caller, true).await?;
-    let policy = Dashboard::find(limit).ok().map(|known| known.policy);
-    actions::validate(&what, policy.as_ref())?;
+    actions::validate(&what, known.as_ref().map(|known| &known.policy))?;
     let acting = dashboard.act_as(&viewer, effect.scope)?;
     let _acting = dashboard.acting.lock().await;
     let place = Place::caller(limit, &caller);
