@@ -342,8 +342,11 @@ impl Model {
         if let Some(before) = charged {
             charge = Charge { cost, ..before };
         }
-        if recorded && cost > 0 && state.needs_calls(rules, call, now, self.by) {
-            state.become_calls(rules, arrival, now);
+        if recorded && cost > 0 {
+            state.drop_old(arrival);
+            if state.needs_calls(rules, call, now, self.by) {
+                state.become_calls(rules, arrival, now);
+            }
         }
         charge.is_single = recorded && matches!(state, State::Units(_));
         if recorded {

@@ -31,7 +31,7 @@ use crate::{
 
 /// The calls of one caller, with their units.
 ///
-/// Invariant: nothing is missing that one of the policies counts which decided within its longest
+/// Invariant: nothing is missing that one of the policies counts which took units, or was new, within its longest
 /// period.
 #[cfg_attr(test, derive(Clone, Debug, PartialEq))]
 pub(crate) enum Log {
@@ -112,11 +112,6 @@ impl Log {
         room: AskForRoom<'_>,
     ) -> Option<Outcome> {
         let Request { policy, op, .. } = request;
-        if op == Op::Take
-            && let Self::Entries(entries) = self
-        {
-            entries.drop_surplus(now, request);
-        }
         let forecast = self.forecast(at, now, request, may_pass);
         let longest = policy.longest_period();
         let reset = match forecast.own {
@@ -147,6 +142,11 @@ impl Log {
         outcome.kind = kind;
         let own = forecast.own;
         if op == Op::Take {
+            if own > 0
+                && let Self::Entries(entries) = self
+            {
+                entries.drop_surplus(now, request);
+            }
             if !room(self.growth(own, request)) {
                 return None;
             }
@@ -251,9 +251,9 @@ impl Log {
                 entries.end_line(now, mark.at);
             }
         } else {
+            // A young entry that is gone was settled before. A unit has none: it may have been one too many to keep.
             let is_young = mark.at + entries.longest_kept() > now;
-            // A young one that is gone was settled before.
-            if at.is_none() && is_young && !mark.charged.is_joined() {
+            if at.is_none() && is_young && mark.charged.has_entry() {
                 return Micros::ZERO;
             }
             entries.raise(now, at, mark.charged, to - from);
@@ -305,10 +305,14 @@ impl Log {
                 stamps.record(now, own, capacity_for(stamps, request));
                 stamps.generation().charged()
             }
+            Self::Entries(entries) if own == 0 => {
+                entries.keep_new(at, now, request);
+                Charged::Nothing
+            }
             Self::Units(_) | Self::Entries(_) => {
                 let entries = self.entries_mut();
                 entries.keep_for(at, now, request);
-                if own == 0 { Charged::Nothing } else { entries.add(at, now, own, request) }
+                entries.add(at, now, own, request)
             }
         }
     }

@@ -72,9 +72,9 @@ impl Charged {
         }
     }
 
-    /// Returns `true` if the call has joined the entry of others.
-    pub(crate) fn is_joined(self) -> bool {
-        matches!(self, Self::Entry(entry) if entry.is_joined())
+    /// Returns `true` if the call had an entry of its own, which it finds until it is settled.
+    pub(crate) fn has_entry(self) -> bool {
+        matches!(self, Self::Entry(entry) if !entry.is_joined())
     }
 }
 

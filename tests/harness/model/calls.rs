@@ -94,18 +94,13 @@ impl Calls {
         log
     }
 
-    /// Brings the log to `at`, for a call that comes now. Returns `true` if that is kept although the call is
-    /// refused.
-    pub(super) fn see(&mut self, rules: &Rules, now: u64, at: u64) -> bool {
-        let is_changed = self.keep_for(rules, now, at);
-        if self.by == By::Number {
-            self.drop_old(now);
-        }
-        is_changed
+    pub(super) fn by(&self) -> By {
+        self.by
     }
 
-    /// Counts for a policy as of `at`. Nothing is dropped.
-    fn keep_for(&mut self, rules: &Rules, now: u64, at: u64) -> bool {
+    /// Counts for a policy as of `at`, for a call that comes now. Nothing is dropped. Returns `true` if that is kept
+    /// although the call is refused.
+    pub(super) fn see(&mut self, rules: &Rules, now: u64, at: u64) -> bool {
         self.own = own_periods(rules, self.by);
         // Nothing is written for a caller without a state.
         let is_written = !self.cuts.is_empty();
@@ -119,12 +114,13 @@ impl Calls {
             let oldest = *others.min_by_key(|(period, cut)| (cut + period, *period)).expect("some");
             self.cuts.retain(|it| *it != oldest);
         }
-        let mut is_changed = self.by == By::Number;
+        let mut is_changed = false;
         for period in self.own.clone() {
             let to = at.saturating_sub(period);
             if let Some((_, cut)) = self.cuts.iter_mut().find(|it| it.0 == period) {
                 let left = self.charges.iter().filter(|it| *cut < it.at && it.at <= to);
-                is_changed |= left.map(Recorded::entries).sum::<u64>() > KEPT;
+                let is_large = left.map(Recorded::entries).sum::<u64>() > KEPT;
+                is_changed |= is_large && self.by == By::Instant;
                 *cut = to;
             } else {
                 is_changed |= is_written;
@@ -141,7 +137,7 @@ impl Calls {
         newest.max(Some(self.pause))
     }
 
-    fn drop_old(&mut self, now: u64) {
+    pub(super) fn drop_old(&mut self, now: u64) {
         // The line may get shorter.
         let cuts = self.cuts.iter().map(|(period, cut)| *cut.min(&now.saturating_sub(*period)));
         let mut oldest = cuts.min().unwrap_or(0);
@@ -187,10 +183,15 @@ impl Calls {
 
     /// Records the first units, which exceed a charge of a log that has expired.
     pub(super) fn start_with(&mut self, period: u64, now: u64, units: u64) {
+        self.keep_at_least(period, now);
+        self.push(None, now, units, Role::Excess);
+    }
+
+    /// Counts for this period, if there is none yet.
+    fn keep_at_least(&mut self, period: u64, now: u64) {
         if self.cuts.is_empty() {
             self.cuts.push((period, now.saturating_sub(period)));
         }
-        self.push(None, now, units, Role::Excess);
     }
 
     fn push(&mut self, charge: Option<Charge>, at: u64, units: u64, role: Role) {
@@ -270,12 +271,15 @@ impl Calls {
                 let is_same = it.role == Role::Excess && it.charge.as_ref().is_some_and(is_it);
                 is_same && if self.by == By::Number { is_own } else { it.units == to - from }
             };
-            let was_settled =
-                is_own && charge.at + longest > now || self.charges.iter().any(is_excess);
+            // In memory, a unit has no number to be known by: its decision settles once.
+            let has_number = !charge.is_single || self.by == By::Instant;
+            let is_known = is_own && has_number && charge.at + longest > now;
+            let was_settled = is_known || self.charges.iter().any(is_excess);
             if open.is_some() || !was_settled {
                 if let Some(open) = open {
                     self.charges[open].role = Role::Settled;
                 }
+                self.keep_at_least(charge.tier.period, now);
                 self.push(Some(charge), now, to - from, Role::Excess);
             }
         } else if let Some(open) = open.filter(|_| to < from) {
@@ -314,10 +318,9 @@ impl Calls {
     /// Admits nobody before `ends`, and moves the turns that lie ahead behind it, at their distances.
     pub(super) fn pause(&mut self, rules: &Rules, now: u64, ends: u64, drops: bool) {
         let (before, mut end) = (self.clone(), self.line_end(rules, now));
-        if drops {
-            self.see(rules, now, end);
-        } else {
-            self.keep_for(rules, now, end);
+        self.see(rules, now, end);
+        if drops && self.by == By::Number {
+            self.drop_old(now);
         }
         if end == now {
             self.forget_line();
@@ -404,7 +407,7 @@ impl Calls {
         let may_come = |at: u64| at >= self.pause && has_room(at);
         let earliest = now + soonest(|wait| now + wait >= at || may_come(now + wait));
         if earliest < at {
-            self.keep_for(rules, now, earliest);
+            self.see(rules, now, earliest);
             charge.at = earliest;
             let position = self.position(*charge).expect("still open");
             self.charges[position].at = earliest;

@@ -147,6 +147,15 @@ impl State {
         matches!(self, Self::Units(_)) && (waits || !is_single)
     }
 
+    /// Drops what no policy counts any more, in memory. Units stay until the call after the one that makes calls of them.
+    pub(super) fn drop_old(&mut self, now: u64) {
+        if let Self::Calls(log) = self
+            && log.by() == By::Number
+        {
+            log.drop_old(now);
+        }
+    }
+
     /// Makes calls of the units of a log, for a call that comes now and is decided for `at`.
     pub(super) fn become_calls(&mut self, rules: &Rules, now: u64, at: u64) {
         if let Self::Units(log) = self {

@@ -70,7 +70,7 @@ struct CallEntry {
     id: u32,
 }
 
-/// A period of a policy, and the time that its last take was decided for.
+/// A period of a policy, and the time for which it last took units, or first decided.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
 struct KeptPeriod {
@@ -208,14 +208,28 @@ impl CallEntries {
 
     /// Keeps what the policies of a call that is decided for `at` count.
     pub(super) fn keep_for(&mut self, at: Timestamp, now: Timestamp, request: Request<'_>) {
-        // A clock that stepped back leaves entries in the future. They count from now on instead.
+        self.clamp_future(now);
+        self.keep(periods(request), at, now);
+        self.forget_line(now);
+    }
+
+    /// Keeps what new policies of a call without units count. Those that are known are not used by it: the store may
+    /// answer the next refusal from memory, and the log must be the same as if it had decided that one too.
+    pub(super) fn keep_new(&mut self, at: Timestamp, now: Timestamp, request: Request<'_>) {
+        let is_known = |period: &Micros| self.kept.iter().any(|it| it.period == *period);
+        if periods(request).iter().all(is_known) {
+            self.clamp_future(now);
+        } else {
+            self.keep_for(at, now, request);
+        }
+    }
+
+    /// Moves entries to now that a clock has left in the future when it stepped back.
+    fn clamp_future(&mut self, now: Timestamp) {
         let latest = now.max(self.last_turn);
         for entry in self.entries.iter_mut().rev().take_while(|entry| entry.stamp > latest) {
             entry.stamp = latest;
         }
-        let own = periods(request);
-        self.keep(own, at, now);
-        self.forget_line(now);
     }
 
     /// Keeps what a policy of this period counts, if there is nothing that another one counts.

@@ -172,3 +172,22 @@ fn a_policy_that_is_used_again_within_its_period_misses_nothing() {
     }
     assert_eq!(take(&mut log, &hourly, 3_600 * SECOND - 1, 1).remaining, 30);
 }
+
+#[test]
+fn a_refusal_is_no_use_of_a_policy_and_changes_nothing() {
+    const HOURLY: Policy = Policy::sliding_window("tokens", Duration::from_secs(3_600), 3);
+    const MINUTELY: Policy = Policy::sliding_window("tokens", MINUTE, 3);
+    let mut log = Log::default();
+    take(&mut log, &HOURLY, 0, 2);
+    take(&mut log, &MINUTELY, 0, 1);
+    for (second, policy, cost) in [(1, HOURLY, 1), (61, HOURLY, 2), (3_600, MINUTELY, 4)] {
+        let before = log.clone();
+        assert!(!take(&mut log, &policy, second * SECOND, cost).admitted);
+        assert_eq!(log, before, "{policy:?}");
+    }
+    // It counts from its first call on, although that is refused.
+    const DAILY: Policy = Policy::sliding_window("tokens", Duration::from_secs(86_400), 3);
+    assert!(!take(&mut log, &DAILY, 3_600 * SECOND, 1).admitted);
+    take(&mut log, &MINUTELY, 3_660 * SECOND, 1);
+    assert_eq!(take(&mut log, &DAILY, 3_661 * SECOND, 1).wait.get(), (86_400 - 3_661) * SECOND);
+}

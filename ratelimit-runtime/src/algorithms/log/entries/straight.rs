@@ -35,12 +35,12 @@ impl CallEntries {
             Some(_) if expired == 0 && !self.has_spare() => return None,
             Some(_) => None,
         };
-        self.drop_first(expired);
-        self.kept[0].used = now;
-        self.forget_line(now);
         if let Some((leaves, newest)) = refused {
             return A::refused_unit(policy, 1, leaves + period - now, newest + period - now);
         }
+        self.drop_first(expired);
+        self.kept[0].used = now;
+        self.forget_line(now);
         self.last = self.last.wrapping_add(2).max(2);
         let id = self.last;
         self.insert(now, units, id);
