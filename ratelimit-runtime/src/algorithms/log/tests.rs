@@ -177,6 +177,7 @@ fn a_policy_that_is_used_again_within_its_period_misses_nothing() {
 fn a_refusal_is_no_use_of_a_policy_and_changes_nothing() {
     const HOURLY: Policy = Policy::sliding_window("tokens", Duration::from_secs(3_600), 3);
     const MINUTELY: Policy = Policy::sliding_window("tokens", MINUTE, 3);
+    const DAILY: Policy = Policy::sliding_window("tokens", Duration::from_secs(86_400), 3);
     let mut log = Log::default();
     take(&mut log, &HOURLY, 0, 2);
     take(&mut log, &MINUTELY, 0, 1);
@@ -186,7 +187,6 @@ fn a_refusal_is_no_use_of_a_policy_and_changes_nothing() {
         assert_eq!(log, before, "{policy:?}");
     }
     // It counts from its first call on, although that is refused.
-    const DAILY: Policy = Policy::sliding_window("tokens", Duration::from_secs(86_400), 3);
     assert!(!take(&mut log, &DAILY, 3_600 * SECOND, 1).admitted);
     take(&mut log, &MINUTELY, 3_660 * SECOND, 1);
     assert_eq!(take(&mut log, &DAILY, 3_661 * SECOND, 1).wait.get(), (86_400 - 3_661) * SECOND);
