@@ -153,17 +153,17 @@ fn a_unit_that_is_raised_makes_entries_and_one_that_is_refused_does_not() {
 #[test]
 fn a_unit_is_raised_although_newer_ones_have_taken_its_place() {
     let short = Policy::sliding_window("p", Duration::from_secs(1), 2);
-    let long = Policy::sliding_window("p", Duration::from_secs(60), 50);
+    let hourly = Policy::sliding_window("p", Duration::from_secs(3_600), 50);
     let mut log = Log::default();
     let old = take(&mut log, &short, 0, 1).mark;
     for now in [SECOND, 2 * SECOND] {
         take(&mut log, &short, now, 1);
         take(&mut log, &short, now, 1);
     }
-    assert!(take(&mut log, &long, 3 * SECOND, 2).admitted);
-    let before = left(&mut log, &long, 3 * SECOND);
+    assert!(take(&mut log, &hourly, 3 * SECOND, 2).admitted);
+    let before = left(&mut log, &hourly, 3 * SECOND);
     settle(&mut log, &short, 3 * SECOND, old, 11);
-    assert_eq!(left(&mut log, &long, 3 * SECOND), before - 10);
+    assert_eq!(left(&mut log, &hourly, 3 * SECOND), before - 10);
 }
 
 #[test]
