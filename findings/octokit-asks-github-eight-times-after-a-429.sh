@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # GitHub refuses a client that is above its limit with 403 or 429, and its documentation asks to wait as long as told.
 # octokit's throttling obeys, and repeats a request once. Its plugin for retries takes a 429 for a failure, too: inside
-# of the throttling it repeats it after 1, 4 and 9 s whatever `Retry-After` says, and again after the wait that was told.
-# So one request becomes eight, of which GitHub counts each and may ban who goes on. A 403 with the same words is sent
+# of the throttling it repeats it after 1, 4 and 9 s whatever `Retry-After` says, and so it does after the wait that was
+# told. So one request becomes eight, of a client that GitHub may ban for going on. A 403 with the same words is sent
 # twice. 429 has to be added to `retry.doNotRetry`.
 . "$(dirname "$0")/setup"
 with_node octokit@5.0.5

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# stamina's `timeout` is the total time of all retries, 45 s by default. Its hook for `Retry-After` returns a wait, which
-# stamina sleeps whole: it compares the time with the timeout before the wait, and not with its end. A service that says
-# an hour holds the caller for an hour, and gets one more request after it. The hook has to compare by itself.
+# stamina's `timeout` is the total time of all retries, 45 s by default. Its hook for `Retry-After` returns a wait, and
+# stamina sleeps all of it: it asks whether the timeout is over before the wait, and not when the wait would end. A
+# service that says an hour holds the caller for an hour, and gets one more request after it. The hook has to compare.
 . "$(dirname "$0")/setup"
 with_python stamina==26.1.0
 python - <<'PY'
