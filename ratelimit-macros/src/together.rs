@@ -31,7 +31,6 @@ pub(crate) fn prologue(checks: &[Check<'_>]) -> TokenStream {
     let together = |decisions: TokenStream| {
         quote! {{
             #names_apart
-            #[allow(dead_code)]
             fn #it() {}
             let #it = #private::#all([#(#parts),*]);
             let #it = match #it {

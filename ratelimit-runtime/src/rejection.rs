@@ -99,7 +99,7 @@ carries_refusal! {
     #[diagnostic::on_unimplemented(
         message = "the error `{Self}` cannot carry a rate limit's refusal",
         label = "a refused call has to return this error",
-        note = "if your crate declares `{Self}`, write `impl From<RateLimitError> for {Self} {{ fn from(error: RateLimitError) -> Self {{ .. }} }}`",
+        note = "if your crate declares `{Self}`, write `impl From<RateLimitError> for {Self} {{ fn from(error: RateLimitError) -> Self {{ .. }} }}`; if it is a type parameter, bound it by `From<RateLimitError>`",
         note = "otherwise add `fallible` to the attribute: the body stays as it is, and callers get `Result<_, RateLimitError>`",
         note = "or add `otherwise = Err(value)`: a refused call then returns this error, as poem, rocket, salvo and warp need it"
     )]

@@ -61,7 +61,6 @@ async fn beside_windows(plan: Plan) -> Result<u32, AppError> {
             "by-user",
             TENANT.name(),
         );
-        #[allow(dead_code)]
         fn __ratelimit() {}
         let __ratelimit = ::ratelimit_runtime::__private::decide_all([
             {

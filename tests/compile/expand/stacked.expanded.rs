@@ -5,7 +5,6 @@ async fn two(user: User) -> Result<Page, AppError> {
             "by-user",
             TENANT.name(),
         );
-        #[allow(dead_code)]
         fn __ratelimit() {}
         let __ratelimit = ::ratelimit_runtime::__private::decide_all([
             {

@@ -1,5 +1,6 @@
 //! Several limits of one function, each with a name of its own, and such as exclude each other.
 #![deny(warnings)]
+#![forbid(dead_code)]
 
 use ratelimit_runtime::{RateLimitError, rate_limit};
 
