@@ -4,7 +4,7 @@
 
 mod name;
 
-use std::{any::type_name, borrow::Cow, fmt::Display};
+use std::{any::type_name, fmt::Display};
 
 use once_cell::sync::OnceCell;
 
@@ -133,7 +133,7 @@ impl Callsite {
     }
 
     /// Returns the path of the function, with the functions and types in which it is declared.
-    fn path(&self) -> Cow<'static, str> {
+    fn path(&self) -> String {
         name::enclosing_function((self.inner_path)())
     }
 }

@@ -1,12 +1,12 @@
 //! The default names of policies: the functions' paths in the source, whatever macro wraps them.
 
-use std::{borrow::Cow, collections::HashMap, ptr, sync::OnceLock};
+use std::{collections::HashMap, ptr, sync::OnceLock};
 
 use super::Callsite;
 
 /// Returns the name of a function: its path, with a number if other functions have the same path.
 pub(super) fn of(site: &Callsite) -> &'static str {
-    static NAMES: OnceLock<HashMap<usize, &'static str>> = OnceLock::new();
+    static NAMES: OnceLock<HashMap<usize, String>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
         let mut sites: Vec<_> =
             Callsite::all().filter(|site| site.policy.name().is_empty()).collect();
@@ -15,62 +15,46 @@ pub(super) fn of(site: &Callsite) -> &'static str {
             (place.file, place.line, place.column, address(site))
         });
         let paths = sites.iter().map(|site| (site.path(), site.declaration.module));
-        let names = unique(paths.collect()).into_iter().map(leak);
+        let names = unique(&paths.collect::<Vec<_>>());
         sites.iter().map(|site| address(site)).zip(names).collect()
     });
-    // A library that is loaded later is not in the list, nor is a copy of a function.
-    names.get(&address(site)).copied().unwrap_or_else(|| leak(site.path()))
+    match names.get(&address(site)) {
+        Some(name) => name,
+        // A library that is loaded later is not in the list, nor is a copy of a function.
+        None => site.path().leak(),
+    }
 }
 
 fn address(site: &Callsite) -> usize {
     ptr::from_ref(site).addr()
 }
 
-/// Leaks a name, once for each function of the program.
-fn leak(name: Cow<'static, str>) -> &'static str {
-    match name {
-        Cow::Borrowed(name) => name,
-        Cow::Owned(name) => name.leak(),
-    }
-}
-
 /// Returns the names for functions of these paths and modules, in source order.
 ///
 /// A type that a macro generated around a function is left out, unless two functions would then
 /// have one name. Functions of one path, as in two blocks of one function, are numbered.
-fn unique(functions: Vec<(Cow<'static, str>, &str)>) -> Vec<Cow<'static, str>> {
+fn unique(functions: &[(String, &str)]) -> Vec<String> {
+    let short = functions.iter().map(|(path, module)| wrapper(path, module).unwrap_or(path));
     let mut times = HashMap::new();
-    let short = |(path, module): &(Cow<'static, str>, &str)| match wrapper(path, module) {
-        Some(wrapper) => Cow::Owned(wrapper.to_owned()),
-        None => path.clone(),
-    };
-    let short: Vec<_> = functions.iter().map(short).collect();
-    for name in &short {
-        *times.entry(name.clone()).or_insert(0) += 1;
+    for name in short.clone() {
+        *times.entry(name).or_insert(0) += 1;
     }
-    let names: Vec<_> = functions
-        .into_iter()
-        .zip(short)
-        .map(|((path, _), short)| if times[&short] > 1 { path } else { short })
-        .collect();
-    let mut times: HashMap<Cow<'static, str>, u32> = HashMap::new();
-    names
-        .into_iter()
-        .map(|name| {
-            let times = times.entry(name.clone()).or_insert(0);
-            *times += 1;
-            if *times == 1 { name } else { format!("{name}#{times}").into() }
-        })
-        .collect()
+    let mut numbers = HashMap::new();
+    let names = functions.iter().zip(short).map(|((path, _), short)| {
+        let name = if times[short] > 1 { path } else { short };
+        let number = numbers.entry(name).or_insert(0);
+        *number += 1;
+        if *number == 1 { name.to_owned() } else { format!("{name}#{number}") }
+    });
+    names.collect()
 }
 
 /// Returns the path of the function whose body declares the item at `inner`. The closure that is
 /// the body of an `async fn` is left out.
-pub(super) fn enclosing_function(inner: &'static str) -> Cow<'static, str> {
+pub(super) fn enclosing_function(inner: &str) -> String {
     const BODY: &str = "::{{closure}}";
     let function = inner.rsplit_once("::").map_or(inner, |(function, _)| function);
-    let function = function.strip_suffix(BODY).unwrap_or(function);
-    if function.contains(BODY) { function.replace(BODY, "").into() } else { function.into() }
+    function.replace(BODY, "")
 }
 
 /// Returns the path of the type that a macro generated for a function, if both have one name. The
@@ -149,7 +133,8 @@ mod tests {
     #[test]
     fn no_two_functions_have_one_name() {
         let app = |paths: &[&'static str]| {
-            unique(paths.iter().map(|path| (Cow::Borrowed(*path), "app")).collect())
+            let functions: Vec<_> = paths.iter().map(|path| ((*path).to_owned(), "app")).collect();
+            unique(&functions)
         };
         assert_eq!(
             app(&["app::f", "app::g::f", "app::g::f"]),
