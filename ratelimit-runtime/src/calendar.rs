@@ -76,18 +76,6 @@ pub(crate) fn windows(_: CalendarUnit, _: Option<&'static str>, _: u64) -> Optio
     None
 }
 
-/// Returns `true` if the zone is in a database. The windows of a recorded time stay known: it asks for none.
-#[cfg(feature = "calendar")]
-pub(crate) fn has_zone(zone: &str) -> bool {
-    database::zone(zone).is_some()
-}
-
-/// Without the feature, no zone is known.
-#[cfg(not(feature = "calendar"))]
-pub(crate) fn has_zone(_: &str) -> bool {
-    false
-}
-
 /// Reads a time such as `2026-03-29T00:59:00Z`.
 #[cfg(all(feature = "testing", feature = "calendar"))]
 pub(crate) fn parse(time: &str) -> Option<u64> {

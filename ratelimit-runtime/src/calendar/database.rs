@@ -33,7 +33,7 @@ pub(crate) enum Choice {
 }
 
 /// Returns a zone. One that the database does not have is taken from the program: systems leave old names out.
-pub(super) fn zone(name: &str) -> Option<TimeZone> {
+pub(crate) fn zone(name: &str) -> Option<TimeZone> {
     let database = DATABASE.get_or_init(|| {
         let database = Database::open();
         tracing::info!(calendar = %database.name, "database of time zones");

@@ -70,11 +70,14 @@ impl Policy {
     /// its database.
     pub(super) fn calendar_fault(&self) -> Option<PolicyFault> {
         self.calendar_unit()?;
-        if cfg!(not(feature = "calendar")) {
-            return Some(PolicyFault::CalendarWithoutFeature);
+        #[cfg(not(feature = "calendar"))]
+        return Some(PolicyFault::CalendarWithoutFeature);
+        // The windows of a recorded time stay known: the zone is asked for, and none of its windows.
+        #[cfg(feature = "calendar")]
+        {
+            let unknown = self.zone.filter(|zone| calendar::database::zone(zone).is_none())?;
+            Some(PolicyFault::UnknownZone { zone: unknown })
         }
-        let unknown = self.zone.filter(|zone| !calendar::has_zone(zone))?;
-        Some(PolicyFault::UnknownZone { zone: unknown })
     }
 
     /// Returns the windows of the calendar around a time in microseconds since the UNIX epoch.
