@@ -26,7 +26,7 @@ pub use self::{
 };
 pub(crate) use self::{fault::Fault, guess::GUESS, one_line::OneLine};
 use crate::{
-    policy::{CallFault, Flags, InvalidPolicy, Policy, QuotaUnit, TooLarge, plans},
+    policy::{Flags, InvalidPolicy, Policy, QuotaUnit, TooLarge, plans},
     request::Outcome,
     time::Micros,
 };
@@ -117,15 +117,6 @@ macro_rules! causes {
 }
 
 causes!(Exceeded, Busy, Denied, TooLarge, Unavailable, InvalidPolicy);
-
-impl From<CallFault> for RateLimitError {
-    fn from(fault: CallFault) -> Self {
-        match fault {
-            CallFault::InvalidPolicy(error) => error.into(),
-            CallFault::TooLarge(error) => error.into(),
-        }
-    }
-}
 
 /// The error of a call that is refused until its limit has room again.
 #[derive(Clone, Debug, PartialEq, Eq)]

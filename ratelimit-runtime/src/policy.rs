@@ -32,7 +32,6 @@ use ratelimit_core::{
 
 pub(crate) use self::{
     flags::Flags, name::PolicyName, span::Span, state_kind::StateKind, tier::BucketRate,
-    validation::CallFault,
 };
 pub use self::{
     invalid::InvalidPolicy,

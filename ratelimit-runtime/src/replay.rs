@@ -180,7 +180,7 @@ where
         if call.cost == 0 || !policy.has_window() {
             return Ok(Decision::of_skipped(policy));
         }
-        policy.validate_call(call.cost, 0)?;
+        policy.validate_call(call.cost, 0)??;
         let request = Request::new(policy, Op::Take, call.cost);
         let key = KeyRef::new(policy, caller.parts());
         match self.store.decide_at(Some(call.at), key, request) {

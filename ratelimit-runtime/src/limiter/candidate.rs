@@ -9,7 +9,7 @@ use crate::{
     background,
     caller::Caller,
     decision::{CandidateCharge, Decision},
-    error::{RateLimitError, UnavailableReason},
+    error::UnavailableReason,
     overrides::{Candidate, Effective},
     policy::Policy,
     request::{Op, Outcome, Request},
@@ -84,11 +84,10 @@ impl Call<'_> {
         if !self.is_tried() {
             return;
         }
-        if let Err(fault) = policy.validate_call(options.cost, options.leave) {
-            if matches!(fault.into(), RateLimitError::TooLarge(_)) {
-                self.record_trial(&trial, false);
-            }
-            return;
+        match policy.validate_call(options.cost, options.leave) {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return self.record_trial(&trial, false),
+            Err(_) => return,
         }
         let policy = if options.leave == 0 { *policy } else { policy.leaving(options.leave) };
         let (backend, on_store_error) = (&self.limiter.inner.backend, self.on_store_error(&policy));

@@ -97,7 +97,7 @@ impl<'a> Call<'a> {
             let warning = |policy: &Policy| policy.validate_warning(self.options.warn_at);
             warning(policy).or_else(|_| warning(self.policy))?;
         }
-        Ok(policy.validate_call(self.options.cost, self.options.leave)?)
+        Ok(policy.validate_call(self.options.cost, self.options.leave)??)
     }
 
     /// Answers a call that breaks a rule, whose caller is shut out, or that can never be admitted.

@@ -8,14 +8,6 @@ use ratelimit_core::{
 use super::{Flags, InvalidPolicy, Policy, StateKind, Tier, TooLarge};
 use crate::time::Micros;
 
-/// The reason why a call can never be decided under its policy.
-pub(crate) enum CallFault {
-    /// The policy breaks a rule.
-    InvalidPolicy(InvalidPolicy),
-    /// The policy never admits a call of this cost.
-    TooLarge(TooLarge),
-}
-
 impl Policy {
     /// Validates the policy.
     ///
@@ -59,27 +51,32 @@ impl Policy {
         self.invalid_by(self.faults(None, 0).into_iter().find(|fault| !fault.can_never_admit()))
     }
 
-    /// Validates the policy for a call of this cost that leaves this share, in percent.
+    /// Validates the policy for a call of this cost that leaves this share, in percent: `Ok(Err(..))` if it never
+    /// admits such a call.
     ///
     /// # Errors
     ///
-    /// `InvalidPolicy` if the policy breaks a rule, `TooLarge` if it never admits such a call.
-    pub(crate) fn validate_call(&self, cost: u32, share: u8) -> Result<(), CallFault> {
+    /// `InvalidPolicy` if the policy breaks a rule.
+    pub(crate) fn validate_call(
+        &self,
+        cost: u32,
+        share: u8,
+    ) -> Result<Result<(), TooLarge>, InvalidPolicy> {
         if share == 0
             && self.is_surely_valid(cost)
             && (!self.is_calendar() || self.calendar_fault().is_none())
         {
-            return Ok(());
+            return Ok(Ok(()));
         }
         let faults = self.faults((cost > 0).then_some(cost), share);
         if let Some(fault) = faults.iter().find(|fault| !fault.can_never_admit()) {
-            return Err(CallFault::InvalidPolicy(InvalidPolicy::new(self.name(), *fault)));
+            return Err(InvalidPolicy::new(self.name(), *fault));
         }
-        let Some(fault) = faults.first() else { return Ok(()) };
+        let Some(fault) = faults.first() else { return Ok(Ok(())) };
         let usable = self.leaving(share);
         let tier = usable.tiers().iter().min_by_key(|tier| tier.threshold());
         let tier = *tier.unwrap_or(&Tier::NONE);
-        Err(CallFault::TooLarge(TooLarge::new(self, cost, tier, *fault)))
+        Ok(Err(TooLarge::new(self, cost, tier, *fault)))
     }
 
     /// Returns `true` for most policies and costs that break no rule. No compiler knows the zones of the calendar.
