@@ -41,7 +41,7 @@ pub(crate) fn counters(policy: &Policy, on_new: impl FnOnce()) -> &'static Limit
     }
 }
 
-/// Returns the counters of a policy that is not in its first slot.
+/// Returns the counters of a policy that is not in its first slot, and records the first one of its name and kind.
 #[cold]
 #[inline(never)]
 fn counters_elsewhere(
@@ -53,8 +53,17 @@ fn counters_elsewhere(
     if let Some(checked) = others.find(|checked| checked.fingerprint == fingerprint) {
         return checked.counters;
     }
-    let (counters, is_new) = record(policy, fingerprint);
-    if is_new {
+    let mut policies = POLICIES.lock();
+    if let Some(known) = policies.iter().find(|known| known.fingerprint == fingerprint) {
+        return known.counters;
+    }
+    let counters = telemetry::counters_of(policy);
+    if policies.len() < CAPACITY {
+        let checked = &*Box::leak(Box::new(Checked { fingerprint, policy: *policy, counters }));
+        policies.push(checked);
+        slots(fingerprint).find(|slot| slot.set(checked).is_ok());
+        // It may ask for the policies.
+        drop(policies);
         on_new();
     }
     counters
@@ -63,22 +72,6 @@ fn counters_elsewhere(
 /// Returns one policy of each name and kind that was checked by hand.
 pub(super) fn policies() -> Vec<Policy> {
     POLICIES.lock().iter().map(|checked| checked.policy).collect()
-}
-
-/// Records a policy that has no slot. Returns `true` with the first one of its name and kind.
-fn record(policy: &Policy, fingerprint: u64) -> (&'static LimitCounters, bool) {
-    let mut policies = POLICIES.lock();
-    if let Some(known) = policies.iter().find(|known| known.fingerprint == fingerprint) {
-        return (known.counters, false);
-    }
-    let counters = telemetry::counters_of(policy);
-    if policies.len() == CAPACITY {
-        return (counters, false);
-    }
-    let checked = &*Box::leak(Box::new(Checked { fingerprint, policy: *policy, counters }));
-    policies.push(checked);
-    slots(fingerprint).find(|slot| slot.set(checked).is_ok());
-    (counters, true)
 }
 
 fn first_slot(fingerprint: u64) -> usize {
