@@ -79,25 +79,19 @@ pub(crate) struct LimitCounters {
 }
 
 /// The counters of all limits. Names are part of the program, so that counters are never dropped.
-#[derive(Default)]
-struct Limits {
-    by_name: ArcSwap<HashTable<(PolicyName, &'static LimitCounters)>>,
-    /// Held while a limit is added.
-    adding: Mutex<()>,
-}
-
-static LIMITS: Lazy<Limits> = Lazy::new(Limits::default);
+static LIMITS: Lazy<ArcSwap<HashTable<(PolicyName, &'static LimitCounters)>>> =
+    Lazy::new(ArcSwap::default);
 
 /// Returns the counters of this policy's name, of a plan those of the plan. The first call of each name adds them.
 #[inline]
 pub(crate) fn counters_of(policy: &Policy) -> &'static LimitCounters {
     let name = policy.shown_name();
-    find(name).unwrap_or_else(|| LIMITS.add(name))
+    find(name).unwrap_or_else(|| add(name))
 }
 
 /// Returns the counters of a name, if there are any.
 pub(super) fn find(name: PolicyName) -> Option<&'static LimitCounters> {
-    let limits = LIMITS.by_name.load();
+    let limits = LIMITS.load();
     limits.find(name.hash(), |(known, _)| *known == name).map(|(_, counters)| *counters)
 }
 
@@ -110,7 +104,7 @@ pub(crate) fn refused_within(limit: &str, window: TimeWindow) -> Vec<(Caller, Re
 
 /// Returns the counters of all limits.
 pub(super) fn all() -> Vec<&'static LimitCounters> {
-    LIMITS.by_name.load().iter().map(|(_, counters)| *counters).collect()
+    LIMITS.load().iter().map(|(_, counters)| *counters).collect()
 }
 
 /// A permit of a call in flight, as long as it is held.
@@ -129,21 +123,21 @@ impl Drop for CountedPermit {
     }
 }
 
-impl Limits {
-    #[cold]
-    fn add(&self, name: PolicyName) -> &'static LimitCounters {
-        let _adding = self.adding.lock();
-        // Another thread may have added it since.
-        if let Some(counters) = find(name) {
-            return counters;
-        }
-        let counters = LimitCounters { name: name.text(), ..LimitCounters::default() };
-        let counters = Box::leak(Box::new(counters));
-        let mut by_name = HashTable::clone(&self.by_name.load());
-        by_name.insert_unique(name.hash(), (name, counters), |(name, _)| name.hash());
-        self.by_name.store(Arc::new(by_name));
-        counters
+#[cold]
+fn add(name: PolicyName) -> &'static LimitCounters {
+    static ADDING: Mutex<()> = Mutex::new(());
+
+    let _adding = ADDING.lock();
+    // Another thread may have added it since.
+    if let Some(counters) = find(name) {
+        return counters;
     }
+    let counters = LimitCounters { name: name.text(), ..LimitCounters::default() };
+    let counters = Box::leak(Box::new(counters));
+    let mut limits = HashTable::clone(&LIMITS.load());
+    limits.insert_unique(name.hash(), (name, counters), |(name, _)| name.hash());
+    LIMITS.store(Arc::new(limits));
+    counters
 }
 
 /// Returns the place of this thread's counts.
