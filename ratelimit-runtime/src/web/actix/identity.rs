@@ -5,13 +5,12 @@ use std::{
     mem,
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll},
 };
 
 use actix_web::{
     HttpResponse,
     body::{EitherBody, MessageBody},
-    dev::{Service, ServiceRequest, ServiceResponse, Transform},
+    dev::{Service, ServiceRequest, ServiceResponse, Transform, forward_ready},
     error::InternalError,
 };
 
@@ -121,9 +120,7 @@ where
     type Error = actix_web::Error;
     type Future = LocalFuture<Result<Self::Response, Self::Error>>;
 
-    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.service.poll_ready(cx)
-    }
+    forward_ready!(service);
 
     fn call(&self, request: ServiceRequest) -> Self::Future {
         let service = Rc::clone(&self.service);

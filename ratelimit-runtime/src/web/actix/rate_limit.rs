@@ -12,7 +12,7 @@ use std::{
 use actix_web::{
     HttpResponse,
     body::{BodySize, EitherBody, MessageBody},
-    dev::{Service, ServiceRequest, ServiceResponse, Transform},
+    dev::{Service, ServiceRequest, ServiceResponse, Transform, forward_ready},
     web::Bytes,
 };
 
@@ -127,9 +127,7 @@ where
     type Error = actix_web::Error;
     type Future = LocalFuture<Result<Self::Response, Self::Error>>;
 
-    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.service.poll_ready(cx)
-    }
+    forward_ready!(service);
 
     fn call(&self, request: ServiceRequest) -> Self::Future {
         let service = Rc::clone(&self.service);
