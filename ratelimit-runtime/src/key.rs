@@ -161,13 +161,7 @@ pub(crate) fn escaped_name(name: &str) -> String {
 /// Returns the policy's name that keys contain so, if it is one.
 #[cfg(feature = "overrides")]
 pub(crate) fn unescaped_name(text: &str) -> Option<String> {
-    let mut pieces = text.split('%');
-    let mut name = pieces.next().unwrap_or_default().as_bytes().to_vec();
-    for piece in pieces {
-        name.push(u8::from_str_radix(piece.get(..2)?, 16).ok()?);
-        name.extend_from_slice(&piece.as_bytes()[2..]);
-    }
-    let name = String::from_utf8(name).ok()?;
+    let name = percent_encoding::percent_decode_str(text).decode_utf8().ok()?.into_owned();
     (!name.is_empty() && escaped_name(&name) == text).then_some(name)
 }
 

@@ -6,6 +6,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
 use crate::{
     decision::Decision,
     error::{Busy, RateLimitError},
@@ -291,16 +293,9 @@ pub(crate) fn name_in_flight(busy: &Busy) -> String {
 /// Returns a policy's name for clients. Characters that a header's string cannot contain are
 /// percent-encoded, and so is the percent sign.
 pub(crate) fn wire_name(name: &str) -> String {
-    let mut encoded = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
-            _ => {
-                let _ = write!(encoded, "%{byte:02X}");
-            }
-        }
-    }
-    encoded
+    const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
+
+    utf8_percent_encode(name, ENCODED).collect()
 }
 
 /// Returns whole seconds, rounded up.

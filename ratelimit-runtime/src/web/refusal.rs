@@ -148,9 +148,7 @@ impl Refusal {
     /// caller's own, and `shared` if [several clients](crate::Exceeded::is_shared) share it.
     #[must_use]
     pub fn problem(&self) -> String {
-        let mut body = self.open_problem();
-        body.push('}');
-        body
+        self.open_problem() + "}"
     }
 
     /// Returns the same with one more member, `error`, which has the members `message`, `type` and `code`.
@@ -195,11 +193,7 @@ impl Refusal {
     /// Returns the problem details without the last brace.
     fn open_problem(&self) -> String {
         let (status, kind, title) = self.kind();
-        let mut body = String::from("{\"type\":");
-        push_quoted(&mut body, kind);
-        body.push_str(",\"title\":");
-        push_quoted(&mut body, title);
-        let _ = write!(body, ",\"status\":{status}");
+        let mut body = format!(r#"{{"type":"{kind}","title":"{title}","status":{status}"#);
         let (violated, is_shared) = match self {
             Self::Limit(RateLimitError::Exceeded(error)) => {
                 (Some(wire_name(error.shown_name())), Some(error.is_shared()))
