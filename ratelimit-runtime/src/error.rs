@@ -183,7 +183,7 @@ impl Exceeded {
     /// Returns `true` if the policy counts refused calls.
     #[cfg(feature = "testing")]
     pub(crate) fn counts_rejected(&self) -> bool {
-        self.flags.counts_rejected()
+        self.flags.has(Flags::COUNT_REJECTED)
     }
 
     /// Returns `true` if several clients share the limit, and `false` if it is the caller's own.
@@ -265,7 +265,7 @@ impl Exceeded {
 impl fmt::Display for Exceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A wait of more than the window is that of a block, or of a pause.
-        let is_blocked = self.flags.blocks() && self.retry_after > self.period;
+        let is_blocked = self.flags.has(Flags::BLOCKS) && self.retry_after > self.period;
         write!(
             f,
             "rate limit `{}` exceeded: at most {} per {}, {}retry after {:?}",

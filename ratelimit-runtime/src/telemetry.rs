@@ -33,7 +33,7 @@ pub(crate) use self::without_caller::refused_without_caller;
 pub(crate) use self::{
     held_back::{report, reports_later},
     limits::{CountedPermit, LimitCounters, counters_of, refused_within},
-    metrics::{memory_held, server_is_up, store_answered, unsent},
+    metrics::{memory_held, server_is_up, store_answered},
     override_problems::{KINDS, ProblemCounts, SOURCES, count_override_problems},
     refused::RefusalCount,
     waiting::Waiting,
@@ -253,7 +253,7 @@ impl Verdict {
 
 /// Records a call that was not counted because memory is full. It is logged if `is_first` in a while.
 pub(crate) fn memory_full(policy: &'static str, is_first: bool, keys: usize, bytes: usize) {
-    metrics::memory_full(policy);
+    metrics::count("ratelimit_memory_full_total", &[("policy", policy)], 1);
     if is_first {
         tracing::warn!(
             policy,
@@ -263,6 +263,11 @@ pub(crate) fn memory_full(policy: &'static str, is_first: bool, keys: usize, byt
             "rate limit store in memory full, new callers of this limit are not counted"
         );
     }
+}
+
+/// Counts a command that could not be sent.
+pub(crate) fn unsent(policy: &'static str, command: &'static str) {
+    metrics::count("ratelimit_unsent_total", &[("policy", policy), ("command", command)], 1);
 }
 
 /// Logs how many commands could not be sent since the last time, with the policy, the failure and the loss of one.
@@ -285,7 +290,7 @@ pub(crate) fn tell_unsent(
 
 /// Records permits of calls in flight that other calls have taken on Redis.
 pub(crate) fn permits_lost(policy: &'static str, permits: u64) {
-    metrics::permits_lost(policy, permits);
+    metrics::count("ratelimit_permits_lost_total", &[("policy", policy)], permits);
     tracing::warn!(
         policy,
         permits,
@@ -309,8 +314,8 @@ pub(crate) fn candidate_decided(
     let policy = policy.shown_name().text();
     let [outcome, candidate] = [is_admitted, would_admit]
         .map(|is| if is { Verdict::Admitted } else { Verdict::Refused }.as_str());
-    #[cfg(feature = "metrics")]
-    metrics::candidate_decided(policy, outcome, candidate);
+    let labels = [("policy", policy), ("outcome", outcome), ("candidate", candidate)];
+    metrics::count("ratelimit_candidate_total", &labels, 1);
     if tracing::enabled!(Level::DEBUG) {
         let caller = caller();
         tracing::debug!(policy, caller, outcome, candidate, "rate limit candidate decided");
@@ -319,11 +324,11 @@ pub(crate) fn candidate_decided(
 
 /// Records that a caller has used most of a limit.
 pub(crate) fn warned(decision: &Decision, percent: u8, caller: impl FnOnce() -> Option<String>) {
-    #[cfg(feature = "metrics")]
-    metrics::warned(decision.shown_name());
+    let policy = decision.shown_name();
+    metrics::count("ratelimit_warnings_total", &[("policy", policy)], 1);
     if tracing::enabled!(Level::INFO) {
         tracing::info!(
-            policy = decision.shown_name(),
+            policy,
             caller = caller(),
             percent,
             remaining = decision.remaining(),

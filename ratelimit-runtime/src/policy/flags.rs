@@ -19,11 +19,11 @@ pub(super) type PlanId = [u8; 2];
 
 /// One of the bits.
 #[derive(Clone, Copy)]
-pub(super) struct Flag(u8);
+pub(crate) struct Flag(u8);
 
 impl Flags {
     /// Refused calls are recorded as well.
-    pub(super) const COUNT_REJECTED: Flag = Flag(1);
+    pub(crate) const COUNT_REJECTED: Flag = Flag(1);
     /// There is one tier, and no rule is broken.
     pub(super) const VALID_ALONE: Flag = Flag(1 << 1);
     /// In an error, several clients share the limit. No error reads the bit of a valid policy, and has no other free.
@@ -33,7 +33,7 @@ impl Flags {
     /// There is a lease.
     pub(super) const LEASED: Flag = Flag(1 << 3);
     /// Callers are shut out who exceed the limit.
-    pub(super) const BLOCKS: Flag = Flag(1 << 4);
+    pub(crate) const BLOCKS: Flag = Flag(1 << 4);
 
     /// The lowest bit of the unit.
     const UNIT: u32 = 5;
@@ -42,7 +42,7 @@ impl Flags {
         Self { bits: 0, algorithm, plan: [0; 2] }
     }
 
-    pub(super) const fn has(self, flag: Flag) -> bool {
+    pub(crate) const fn has(self, flag: Flag) -> bool {
         self.bits & flag.0 != 0
     }
 
@@ -89,16 +89,6 @@ impl Flags {
         let unit = CalendarUnit::of_nominal(period.get())
             .filter(|_| self.algorithm == Algorithm::CalendarWindow);
         unit.map_or_else(|| period.as_period(), |unit| unit.as_str().to_owned())
-    }
-
-    /// Returns `true` if callers are shut out who exceed the limit.
-    pub(crate) fn blocks(self) -> bool {
-        self.has(Self::BLOCKS)
-    }
-
-    #[cfg(feature = "testing")]
-    pub(crate) fn counts_rejected(self) -> bool {
-        self.has(Self::COUNT_REJECTED)
     }
 
     #[inline]

@@ -165,31 +165,10 @@ pub(super) fn without_caller(policy: &'static str, series: &OfLimit) {
     calls.increment(1);
 }
 
-pub(super) fn memory_full(policy: &'static str) {
+/// Adds to a counter of [`COUNTERS`] that is looked up each time, as the event is rare.
+pub(super) fn count(name: &'static str, labels: &[(&'static str, &'static str)], more: u64) {
     describe();
-    metrics::counter!("ratelimit_memory_full_total", "policy" => policy).increment(1);
-}
-
-/// Counts a command that could not be sent.
-pub(crate) fn unsent(policy: &'static str, command: &'static str) {
-    describe();
-    metrics::counter!("ratelimit_unsent_total", "policy" => policy, "command" => command)
-        .increment(1);
-}
-
-pub(super) fn warned(policy: &'static str) {
-    describe();
-    metrics::counter!("ratelimit_warnings_total", "policy" => policy).increment(1);
-}
-
-pub(super) fn candidate_decided(
-    policy: &'static str,
-    outcome: &'static str,
-    candidate: &'static str,
-) {
-    describe();
-    let labels = [("policy", policy), ("outcome", outcome), ("candidate", candidate)];
-    metrics::counter!("ratelimit_candidate_total", &labels).increment(1);
+    metrics::counter!(name, labels).increment(more);
 }
 
 pub(super) fn override_problems(source: &'static str, problem: &'static str, count: &AtomicI64) {
@@ -197,11 +176,6 @@ pub(super) fn override_problems(source: &'static str, problem: &'static str, cou
     let gauge =
         metrics::gauge!("ratelimit_override_problems", "source" => source, "problem" => problem);
     show(count, &gauge);
-}
-
-pub(super) fn permits_lost(policy: &'static str, permits: u64) {
-    describe();
-    metrics::counter!("ratelimit_permits_lost_total", "policy" => policy).increment(permits);
 }
 
 /// Records that a server's circuit breaker opened or closed.

@@ -23,12 +23,8 @@ pub(super) fn waited(_: &'static str, _: Duration) {}
 
 pub(super) fn without_caller(_: &'static str, _: &OfLimit) {}
 
-pub(super) fn memory_full(_: &'static str) {}
-
-pub(crate) fn unsent(_: &'static str, _: &'static str) {}
+pub(super) fn count(_: &'static str, _: &[(&'static str, &'static str)], _: u64) {}
 
 pub(super) fn override_problems(_: &'static str, _: &'static str, _: &AtomicI64) {}
-
-pub(super) fn permits_lost(_: &'static str, _: u64) {}
 
 pub(crate) fn server_is_up(_: &str, _: bool) {}
