@@ -5,11 +5,9 @@
 mod call_end;
 mod limiters;
 mod meter;
-mod numbers;
 #[cfg(feature = "tower")]
 mod paused;
 mod permit;
-mod plan;
 mod receipt;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -25,8 +23,8 @@ use crate::{
     caller::Caller,
     error::RateLimitError,
     key::KeyRef,
-    policy::{Flags, Policy, PolicyName, QuotaUnit},
-    request::{DecidedBy, Outcome, OutcomeKind, Request},
+    policy::{Flags, Policy, PolicyName, QuotaUnit, plans},
+    request::{DecidedBy, Mark, Op, Outcome, OutcomeKind, Request},
     time::Micros,
 };
 
@@ -133,6 +131,27 @@ impl Decision {
         Self::with_receipt(request.policy, outcome, Some(receipt))
     }
 
+    /// Builds the decision of a call that is not checked.
+    pub(crate) fn of_skipped(policy: &Policy) -> Self {
+        let request = Request::new(policy, Op::Peek, 0);
+        Self::new(policy, Outcome::unlimited(request))
+    }
+
+    /// Marks the decision of a call that passes only because of a dry run.
+    pub(crate) fn of_dry_run(self) -> Self {
+        Self { is_dry_run: true, ..self }
+    }
+
+    /// Returns the numbers of the call, which this policy has decided.
+    pub(crate) fn outcome(&self, policy: &Policy) -> Outcome {
+        // Tiers have periods of their own.
+        let tier = (0..).zip(policy.tiers()).find(|(_, tier)| tier.micros() == self.period);
+        let tier = tier.map_or(0, |(index, _)| index);
+        let Self { remaining, replenish_after, reset_after, decided_by, kind, .. } = *self;
+        let admitted = Outcome::admitted(remaining, replenish_after, reset_after, Mark::NONE);
+        Outcome { tier, decided_by, kind, ..admitted }
+    }
+
     /// Sets the permit that the call holds, if it holds one.
     pub(crate) fn set_permit(&mut self, permit: Option<Arc<dyn Permit>>) {
         self.permit = permit;
@@ -214,6 +233,17 @@ impl Decision {
     #[must_use]
     pub fn policy(&self) -> &'static str {
         self.policy.text()
+    }
+
+    /// Returns the name of the plan, if the policy is one of [`Plans`](crate::Plans).
+    #[must_use]
+    pub fn plan(&self) -> Option<&'static str> {
+        plans::plan(self.policy(), self.flags)
+    }
+
+    /// Returns the name by which clients and operators know the policy: `api@pro` for a plan.
+    pub(crate) fn shown_name(&self) -> &'static str {
+        plans::shown(self.policy(), self.flags)
     }
 
     /// Returns the units that the call took; 0 if it is not [counted](Self::is_counted).

@@ -146,7 +146,7 @@ impl Exceeded {
             threshold: tier.threshold(),
             remaining: outcome.remaining,
             quota: policy.quota_of(tier),
-            flags: policy.flags().of_error(is_shared),
+            flags: policy.flags().with(Flags::SHARED, is_shared),
         }
     }
 
@@ -212,7 +212,7 @@ impl Exceeded {
     /// ```
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        self.flags.is_shared()
+        self.flags.has(Flags::SHARED)
     }
 
     /// Returns the name of the plan, if the policy is one of [`Plans`](crate::Plans).

@@ -50,7 +50,6 @@ impl Decision {
 }
 
 /// The settle of a call, shared by all clones. The first clone puts it on the heap: most decisions have none.
-#[derive(Default)]
 struct Settlement(Mutex<SettleState>);
 
 enum SettleState {
@@ -81,12 +80,6 @@ pub(crate) struct SettleGuard<'a> {
     pub(crate) number: u64,
     /// `true` if another task may settle the call after this one.
     pub(crate) release: bool,
-}
-
-impl Default for SettleState {
-    fn default() -> Self {
-        Self::Own(Progress::default())
-    }
 }
 
 impl Settlement {
@@ -122,7 +115,8 @@ impl Receipt {
         let Request { policy, cost, id, .. } = request;
         let mark = outcome.mark;
         let (state, burst) = (policy.state(), policy.get_burst().unwrap_or(0));
-        let (caller, settlement) = (caller.clone(), Settlement::default());
+        let caller = caller.clone();
+        let settlement = Settlement(Mutex::new(SettleState::Own(Progress::default())));
         let zone = policy.get_zone().and_then(Zone::new);
         Self { caller, state, cost, burst, zone, limiter, id, mark, settlement }
     }

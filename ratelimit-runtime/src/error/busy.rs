@@ -48,7 +48,7 @@ impl Busy {
             policy: policy.name(),
             retry_after: wait.map(spread),
             max_concurrency: policy.get_concurrency().unwrap_or_default(),
-            flags: policy.flags().of_error(is_shared),
+            flags: policy.flags().with(Flags::SHARED, is_shared),
             has_window: !policy.tiers().is_empty(),
         }
     }
@@ -87,7 +87,7 @@ impl Busy {
     /// [`Exceeded::is_shared`](super::Exceeded::is_shared).
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        self.flags.is_shared()
+        self.flags.has(Flags::SHARED)
     }
 
     /// Returns the calls of one caller that may be in flight at one time.

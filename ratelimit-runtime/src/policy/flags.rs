@@ -27,7 +27,7 @@ impl Flags {
     /// There is one tier, and no rule is broken.
     pub(super) const VALID_ALONE: Flag = Flag(1 << 1);
     /// In an error, several clients share the limit. No error reads the bit of a valid policy, and has no other free.
-    const SHARED: Flag = Self::VALID_ALONE;
+    pub(crate) const SHARED: Flag = Self::VALID_ALONE;
     /// Besides, there is no `concurrency`, and the window is none of the calendar.
     pub(super) const ONE_TIER: Flag = Flag(1 << 2);
     /// There is a lease.
@@ -46,7 +46,7 @@ impl Flags {
         self.bits & flag.0 != 0
     }
 
-    pub(super) const fn with(mut self, flag: Flag, is_set: bool) -> Self {
+    pub(crate) const fn with(mut self, flag: Flag, is_set: bool) -> Self {
         self.bits = if is_set { self.bits | flag.0 } else { self.bits & !flag.0 };
         self
     }
@@ -72,16 +72,6 @@ impl Flags {
     /// Returns the plan, if it is one.
     pub(super) fn plan(self) -> Option<PlanId> {
         (self.plan != [0; 2]).then_some(self.plan)
-    }
-
-    /// Returns the flags of an error about a limit that several clients share, or one client has for itself.
-    pub(crate) fn of_error(self, is_shared: bool) -> Self {
-        self.with(Self::SHARED, is_shared)
-    }
-
-    /// Returns `true` if these flags of an error are about a limit that several clients share.
-    pub(crate) fn is_shared(self) -> bool {
-        self.has(Self::SHARED)
     }
 
     /// Returns the period as messages name it: `month` of a calendar, or a length of time.

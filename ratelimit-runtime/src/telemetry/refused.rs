@@ -170,10 +170,14 @@ impl Minutes {
         Box::new(Self { current: CurrentMinute::new(minute), past: VecDeque::new() })
     }
 
-    /// Starts this minute, and drops those that no reader asks for.
+    /// Ends the current minute with its callers of most refusals, starts this one, and drops those that no reader
+    /// asks for.
     #[cold]
     fn end_minute(&mut self, minute: u64) {
-        self.past.push_back(self.current.end(minute));
+        let mut ended = std::mem::replace(&mut self.current, CurrentMinute::new(minute)).minute;
+        ended.callers.sort_by_key(|(_, count)| std::cmp::Reverse(count.calls));
+        ended.callers.truncate(KEPT);
+        self.past.push_back(ended);
         while self.past.front().is_some_and(|past| past.number + MINUTES <= minute) {
             self.past.pop_front();
         }
@@ -241,14 +245,6 @@ impl CurrentMinute {
         }
         self.tags[place] = tag;
         place
-    }
-
-    /// Ends the minute with its callers of most refusals, and starts another.
-    fn end(&mut self, next: u64) -> Minute {
-        let mut ended = std::mem::replace(self, Self::new(next)).minute;
-        ended.callers.sort_by_key(|(_, count)| std::cmp::Reverse(count.calls));
-        ended.callers.truncate(KEPT);
-        ended
     }
 }
 
