@@ -4,7 +4,7 @@
 
 mod name;
 
-use std::{any::type_name, fmt::Display};
+use std::{any::type_name, borrow::Cow};
 
 use once_cell::sync::OnceCell;
 
@@ -19,7 +19,7 @@ pub struct Callsite {
     inner_path: fn() -> &'static str,
     /// The policy of the attribute's literals. Its name is empty if none was written; the
     /// function's path is the name then. A value that is known only at the call is 0.
-    policy: Policy,
+    pub(crate) policy: Policy,
     /// The plans of which each call chooses one; the policy is then the default one.
     pub(crate) plans: Option<&'static Plans>,
     pub(crate) declaration: Declaration,
@@ -88,11 +88,6 @@ impl Callsite {
         callsite
     }
 
-    /// Returns the policy of a call of this plan.
-    pub(crate) fn of_plan(&self, plan: &impl Display) -> Policy {
-        self.plans.map_or(self.policy, |plans| *plans.of(plan))
-    }
-
     /// Returns all annotated functions of the program, without the copies that axum's `debug_handler`
     /// makes for its checks and never calls.
     pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
@@ -133,7 +128,7 @@ impl Callsite {
     }
 
     /// Returns the path of the function, with the functions and types in which it is declared.
-    fn path(&self) -> String {
+    fn path(&self) -> Cow<'static, str> {
         name::enclosing_function((self.inner_path)())
     }
 }

@@ -1,6 +1,6 @@
 //! The default names of policies: the functions' paths in the source, whatever macro wraps them.
 
-use std::{collections::HashMap, ptr, sync::OnceLock};
+use std::{borrow::Cow, collections::HashMap, ptr, sync::OnceLock};
 
 use super::Callsite;
 
@@ -21,7 +21,10 @@ pub(super) fn of(site: &Callsite) -> &'static str {
     match names.get(&address(site)) {
         Some(name) => name,
         // A library that is loaded later is not in the list, nor is a copy of a function.
-        None => site.path().leak(),
+        None => match site.path() {
+            Cow::Borrowed(name) => name,
+            Cow::Owned(name) => name.leak(),
+        },
     }
 }
 
@@ -33,7 +36,7 @@ fn address(site: &Callsite) -> usize {
 ///
 /// A type that a macro generated around a function is left out, unless two functions would then
 /// have one name. Functions of one path, as in two blocks of one function, are numbered.
-fn unique(functions: &[(String, &str)]) -> Vec<String> {
+fn unique(functions: &[(Cow<'_, str>, &str)]) -> Vec<String> {
     let short = functions.iter().map(|(path, module)| wrapper(path, module).unwrap_or(path));
     let mut times = HashMap::new();
     for name in short.clone() {
@@ -41,7 +44,7 @@ fn unique(functions: &[(String, &str)]) -> Vec<String> {
     }
     let mut numbers = HashMap::new();
     let names = functions.iter().zip(short).map(|((path, _), short)| {
-        let name = if times[short] > 1 { path } else { short };
+        let name = if times[short] > 1 { &**path } else { short };
         let number = numbers.entry(name).or_insert(0);
         *number += 1;
         if *number == 1 { name.to_owned() } else { format!("{name}#{number}") }
@@ -51,10 +54,10 @@ fn unique(functions: &[(String, &str)]) -> Vec<String> {
 
 /// Returns the path of the function whose body declares the item at `inner`. The closure that is
 /// the body of an `async fn` is left out.
-pub(super) fn enclosing_function(inner: &str) -> String {
+pub(super) fn enclosing_function(inner: &'static str) -> Cow<'static, str> {
     const BODY: &str = "::{{closure}}";
     let function = inner.rsplit_once("::").map_or(inner, |(function, _)| function);
-    function.replace(BODY, "")
+    if function.contains(BODY) { function.replace(BODY, "").into() } else { function.into() }
 }
 
 /// Returns the path of the type that a macro generated for a function, if both have one name. The
@@ -133,7 +136,8 @@ mod tests {
     #[test]
     fn no_two_functions_have_one_name() {
         let app = |paths: &[&'static str]| {
-            let functions: Vec<_> = paths.iter().map(|path| ((*path).to_owned(), "app")).collect();
+            let functions: Vec<_> =
+                paths.iter().map(|path| (Cow::Borrowed(*path), "app")).collect();
             unique(&functions)
         };
         assert_eq!(

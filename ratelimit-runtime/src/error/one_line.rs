@@ -17,16 +17,12 @@ struct Escaping<'a, 'f>(&'a mut fmt::Formatter<'f>);
 
 impl Write for Escaping<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        text.chars().try_for_each(|character| self.write_char(character))
-    }
-
-    fn write_char(&mut self, character: char) -> fmt::Result {
-        match character {
+        text.chars().try_for_each(|it| match it {
             '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                write!(self.0, "{}", character.escape_default())
+                write!(self.0, "{}", it.escape_default())
             }
-            _ if character.is_control() => write!(self.0, "{}", character.escape_default()),
-            _ => self.0.write_char(character),
-        }
+            _ if it.is_control() => write!(self.0, "{}", it.escape_default()),
+            _ => self.0.write_char(it),
+        })
     }
 }

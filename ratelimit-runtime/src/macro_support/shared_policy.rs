@@ -87,7 +87,7 @@ impl<T: Display> PlanName for T {}
 
 /// Returns the policy of a call's plan.
 pub fn plan_of(callsite: &Callsite, plan: &impl PlanName) -> Policy {
-    callsite.of_plan(plan)
+    callsite.plans.map_or(callsite.policy, |plans| *plans.of(plan))
 }
 
 /// Asserts that two limits of one function count under two names.

@@ -147,11 +147,6 @@ fn show(sum: &AtomicI64, gauge: &Gauge) {
     }
 }
 
-pub(super) fn waiting(policy: &'static str, count: &AtomicI64) {
-    describe();
-    show(count, &metrics::gauge!("ratelimit_waiting", "policy" => policy));
-}
-
 pub(super) fn waited(policy: &'static str, waited: Duration) {
     describe();
     metrics::histogram!("ratelimit_wait_seconds", "policy" => policy).record(waited);
@@ -165,17 +160,16 @@ pub(super) fn without_caller(policy: &'static str, series: &OfLimit) {
     calls.increment(1);
 }
 
+/// Sets a gauge of [`GAUGES`] to a sum that other threads change too.
+pub(super) fn set(name: &'static str, labels: &[(&'static str, &'static str)], sum: &AtomicI64) {
+    describe();
+    show(sum, &metrics::gauge!(name, labels));
+}
+
 /// Adds to a counter of [`COUNTERS`] that is looked up each time, as the event is rare.
 pub(super) fn count(name: &'static str, labels: &[(&'static str, &'static str)], more: u64) {
     describe();
     metrics::counter!(name, labels).increment(more);
-}
-
-pub(super) fn override_problems(source: &'static str, problem: &'static str, count: &AtomicI64) {
-    describe();
-    let gauge =
-        metrics::gauge!("ratelimit_override_problems", "source" => source, "problem" => problem);
-    show(count, &gauge);
 }
 
 /// Records that a server's circuit breaker opened or closed.

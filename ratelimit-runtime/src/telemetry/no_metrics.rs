@@ -17,14 +17,12 @@ pub(crate) fn store_answered<T, E>(_: &Result<T, E>, _: Instant) {}
 
 pub(crate) fn memory_held(_: i64, _: i64) {}
 
-pub(super) fn waiting(_: &'static str, _: &AtomicI64) {}
-
 pub(super) fn waited(_: &'static str, _: Duration) {}
 
 pub(super) fn without_caller(_: &'static str, _: &OfLimit) {}
 
-pub(super) fn count(_: &'static str, _: &[(&'static str, &'static str)], _: u64) {}
+pub(super) fn set(_: &'static str, _: &[(&'static str, &'static str)], _: &AtomicI64) {}
 
-pub(super) fn override_problems(_: &'static str, _: &'static str, _: &AtomicI64) {}
+pub(super) fn count(_: &'static str, _: &[(&'static str, &'static str)], _: u64) {}
 
 pub(crate) fn server_is_up(_: &str, _: bool) {}

@@ -26,7 +26,8 @@ pub(crate) fn count_override_problems(before: &ProblemCounts, now: &ProblemCount
             }
             let count = &COUNTS[source][kind];
             count.fetch_add(more, Ordering::SeqCst);
-            metrics::override_problems(SOURCES[source], KINDS[kind], count);
+            let labels = [("source", SOURCES[source]), ("problem", KINDS[kind])];
+            metrics::set("ratelimit_override_problems", &labels, count);
         }
     }
 }

@@ -20,7 +20,7 @@ impl Waiting {
     fn add(&self, more: i64) {
         let Some(limit) = self.limit else { return };
         limit.waiting.fetch_add(more, Ordering::SeqCst);
-        metrics::waiting(limit.name, &limit.waiting);
+        metrics::set("ratelimit_waiting", &[("policy", limit.name)], &limit.waiting);
     }
 
     /// Ends the wait of a call that has its answer.
