@@ -5,7 +5,6 @@
 mod block;
 mod calendar;
 mod concurrency;
-mod debug;
 mod flags;
 mod invalid;
 mod lease;
@@ -23,7 +22,7 @@ mod too_large;
 mod unit;
 mod validation;
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use ratelimit_core::{
     Algorithm, MAX_TIERS,
@@ -397,5 +396,21 @@ impl Policy {
             Some(burst) => burst - self.tokens_left(tier),
             None => tier.threshold(),
         }
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy")
+            .field("name", &self.name())
+            .field("algorithm", &self.algorithm())
+            .field("tiers", &self.tiers())
+            .field("burst", &self.burst)
+            .field("count_rejected", &self.counts_rejected())
+            .field("concurrency", &self.concurrency)
+            .field("lease", &self.get_lease())
+            .field("block", &self.get_block().collect::<Vec<_>>())
+            .field("unit", &self.get_quota_unit())
+            .finish_non_exhaustive()
     }
 }

@@ -1,9 +1,6 @@
 //! Permits of calls in flight, as decisions keep them.
 
-use std::{
-    future::{Future, ready},
-    pin::Pin,
-};
+use std::{future::ready, pin::Pin};
 
 /// The permit of a call in flight. It is free once the last clone of the decision is dropped.
 pub(crate) trait Permit: Send + Sync {

@@ -31,25 +31,22 @@ impl PolicyName {
         self.text == other.text
     }
 
-    /// Returns the hash of the policy name with this text.
+    /// Returns the hash of the policy name with this text. It need not resist an attacker, because names are the
+    /// program's own.
     pub(crate) const fn hash_of(text: &str) -> u64 {
-        hash(text.as_bytes())
+        const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+        let mut bytes = text.as_bytes();
+        let mut hash = bytes.len() as u64;
+        while let Some((chunk, rest)) = bytes.split_first_chunk() {
+            hash = (hash ^ u64::from_le_bytes(*chunk)).wrapping_mul(ODD).rotate_left(32);
+            bytes = rest;
+        }
+        while let [byte, rest @ ..] = bytes {
+            hash = (hash ^ *byte as u64).wrapping_mul(ODD).rotate_left(32);
+            bytes = rest;
+        }
+        hash
     }
-}
-
-/// Hashes a name. It need not resist an attacker, because names are the program's own.
-const fn hash(mut bytes: &[u8]) -> u64 {
-    const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
-    let mut hash = bytes.len() as u64;
-    while let Some((chunk, rest)) = bytes.split_first_chunk() {
-        hash = (hash ^ u64::from_le_bytes(*chunk)).wrapping_mul(ODD).rotate_left(32);
-        bytes = rest;
-    }
-    while let [byte, rest @ ..] = bytes {
-        hash = (hash ^ *byte as u64).wrapping_mul(ODD).rotate_left(32);
-        bytes = rest;
-    }
-    hash
 }
 
 #[cfg(test)]

@@ -25,12 +25,9 @@ use crate::{
 /// # Ok::<_, ratelimit_runtime::web::InvalidNetwork>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct TrustedProxies(Arc<Sources>);
-
-#[derive(Debug)]
-struct Sources {
-    given: Networks,
-    files: Box<[Arc<FileNetworks>]>,
+pub struct TrustedProxies {
+    given: Arc<Networks>,
+    files: Arc<[Arc<FileNetworks>]>,
 }
 
 /// The networks in a followed file.
@@ -51,7 +48,7 @@ impl TrustedProxies {
     ) -> Result<Self, InvalidNetwork> {
         let networks: Result<_, _> =
             networks.into_iter().map(|text| network(text.as_ref())).collect();
-        Ok(Self::of(Networks::new(networks?), Box::default()))
+        Ok(Self { given: Networks::new(networks?).into(), files: Arc::default() })
     }
 
     /// Trusts proxies in the networks that a file lists, and watches the file.
@@ -108,27 +105,22 @@ impl TrustedProxies {
             Ok::<_, ProxiesFileError>(())
         };
         follow_file(path, &file, refused, apply, |_, _| {})?;
-        Ok(Self::of(Networks::default(), Box::new([file])))
+        Ok(Self { given: Arc::default(), files: Arc::new([file]) })
     }
 
     /// Also trusts the proxies of `other`: a load balancer in front of the service, and a file with the
     /// networks of a content delivery network in front of it.
     #[must_use]
     pub fn and(self, other: &Self) -> Self {
-        let (one, other) = (&self.0, &other.0);
-        let given = one.given.0.iter().chain(&other.given.0).copied().collect();
-        let files = one.files.iter().chain(&other.files).map(Arc::clone).collect();
-        Self::of(Networks::new(given), files)
-    }
-
-    fn of(given: Networks, files: Box<[Arc<FileNetworks>]>) -> Self {
-        Self(Arc::new(Sources { given, files }))
+        let given = self.given.0.iter().chain(&other.given.0).copied().collect();
+        let files = self.files.iter().chain(&*other.files).map(Arc::clone).collect();
+        Self { given: Networks::new(given).into(), files }
     }
 
     /// Returns `true` for the address of a trusted proxy, in canonical form.
     pub(super) fn contains(&self, address: IpAddr) -> bool {
-        let Sources { given, files } = &*self.0;
-        given.contains(address) || files.iter().any(|file| file.load().contains(address))
+        let in_file = |file: &Arc<FileNetworks>| file.load().contains(address);
+        self.given.contains(address) || self.files.iter().any(in_file)
     }
 }
 

@@ -54,10 +54,7 @@ impl<H> IdentityLayer<H> {
     ///
     /// It is called for requests without an identity. It also replaces the responses that this crate
     /// made of a limit's refusal further in. Headers such as `Retry-After` are added.
-    pub fn respond<F, B>(self, respond: F) -> IdentityLayer<F>
-    where
-        F: Fn(&Refusal) -> Response<B>,
-    {
+    pub fn respond<F: Fn(&Refusal) -> Response<B>, B>(self, respond: F) -> IdentityLayer<F> {
         self.responding(respond)
     }
 }

@@ -104,10 +104,7 @@ impl RateLimitLayer {
 
 impl<H> RateLimitLayer<H> {
     /// Sets the function that builds refusal responses. Headers such as `Retry-After` are added.
-    pub fn respond<F, B>(self, respond: F) -> RateLimitLayer<F>
-    where
-        F: Fn(&Refusal) -> Response<B>,
-    {
+    pub fn respond<F: Fn(&Refusal) -> Response<B>, B>(self, respond: F) -> RateLimitLayer<F> {
         RateLimitLayer { gate: self.gate, responder: respond }
     }
 }
