@@ -56,67 +56,43 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
 #[non_exhaustive]
 pub enum RateLimitError {
     /// The limit is reached; the call may be repeated after [`Exceeded::retry_after`].
-    Exceeded(Exceeded),
+    Exceeded(#[from] Exceeded),
     /// The caller has as many calls in flight as the limit allows. A call may be repeated once another
     /// ends.
-    Busy(Busy),
+    Busy(#[from] Busy),
     /// An override shuts the caller out; the call may be repeated after [`Denied::retry_after`], if that is
     /// known.
-    Denied(Denied),
+    Denied(#[from] Denied),
     /// The limit can never admit the call: its cost is above a threshold or burst, or one of these
     /// is 0.
-    TooLarge(TooLarge),
+    TooLarge(#[from] TooLarge),
     /// The call was not decided: Redis failed under
     /// [`OnStoreError::Deny`](crate::OnStoreError::Deny), the key has a value of another type, or
     /// memory is full.
-    Unavailable(Unavailable),
+    Unavailable(#[from] Unavailable),
     /// The policy breaks a rule, with the values of this call.
-    InvalidPolicy(InvalidPolicy),
+    InvalidPolicy(#[from] InvalidPolicy),
 }
 
 impl RateLimitError {
     /// Returns the name of the policy.
     #[must_use]
     pub fn policy(&self) -> &'static str {
-        self.parts().0
-    }
-}
-
-impl fmt::Display for RateLimitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.parts().1.fmt(f)
-    }
-}
-
-impl Error for RateLimitError {}
-
-/// Makes a `RateLimitError` of the error of each variant, and the other way round a view of it.
-macro_rules! causes {
-    ($($cause:ident),+) => {
-        $(
-            impl From<$cause> for RateLimitError {
-                fn from(error: $cause) -> Self {
-                    Self::$cause(error)
-                }
-            }
-        )+
-
-        impl RateLimitError {
-            /// Returns the name of the policy, and the error itself.
-            fn parts(&self) -> (&'static str, &dyn fmt::Display) {
-                match self {
-                    $(Self::$cause(error) => (error.policy(), error),)+
-                }
-            }
+        match self {
+            Self::Exceeded(error) => error.policy(),
+            Self::Busy(error) => error.policy(),
+            Self::Denied(error) => error.policy(),
+            Self::TooLarge(error) => error.policy(),
+            Self::Unavailable(error) => error.policy(),
+            Self::InvalidPolicy(error) => error.policy(),
         }
-    };
+    }
 }
-
-causes!(Exceeded, Busy, Denied, TooLarge, Unavailable, InvalidPolicy);
 
 /// The error of a call that is refused until its limit has room again.
 #[derive(Clone, Debug, PartialEq, Eq)]

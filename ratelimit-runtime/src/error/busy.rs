@@ -1,6 +1,6 @@
 //! The error of a call that finds no permit free.
 
-use std::{error::Error, fmt, time::Duration};
+use std::time::Duration;
 
 use super::guess::spread;
 use crate::{
@@ -32,7 +32,8 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rate limit `{}` is busy: at most {max_concurrency} in flight", self.shown_name())]
 pub struct Busy {
     policy: &'static str,
     retry_after: Option<Micros>,
@@ -96,12 +97,3 @@ impl Busy {
         self.max_concurrency
     }
 }
-
-impl fmt::Display for Busy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, most) = (self.shown_name(), self.max_concurrency);
-        write!(f, "rate limit `{name}` is busy: at most {most} in flight")
-    }
-}
-
-impl Error for Busy {}

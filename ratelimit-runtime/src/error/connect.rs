@@ -1,6 +1,6 @@
 //! The errors of making and installing a limiter.
 
-use std::{error::Error, fmt};
+use std::fmt;
 
 use super::{Fault, OneLine};
 
@@ -8,6 +8,8 @@ use super::{Fault, OneLine};
 ///
 /// The message names the origin, such as an environment variable, the address, and the cause. It never
 /// contains a password.
+#[derive(thiserror::Error)]
+#[error("{origin}: {}", OneLine(fault))]
 pub struct ConnectError {
     /// The origin of the faulty setting, such as an environment variable.
     pub(crate) origin: &'static str,
@@ -27,12 +29,6 @@ impl Fault {
     }
 }
 
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.origin, OneLine(&self.fault))
-    }
-}
-
 /// The message, because a `main` that returns this error prints it.
 impl fmt::Debug for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,16 +36,7 @@ impl fmt::Debug for ConnectError {
     }
 }
 
-impl Error for ConnectError {}
-
 /// The error of a second call of [`install`](crate::install) in one process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a rate limiter is already installed in this process")]
 pub struct AlreadyInstalled;
-
-impl fmt::Display for AlreadyInstalled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a rate limiter is already installed in this process")
-    }
-}
-
-impl Error for AlreadyInstalled {}

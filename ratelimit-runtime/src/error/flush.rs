@@ -1,10 +1,12 @@
 //! The error of a flush.
 
-use std::{error::Error, fmt};
-
 /// The error of a [flush](crate::Limiter::flush) after which Redis still counts too much: of commands that could not be
 /// sent, or of refused calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "rate limit store: {unsent} settles, releases or leases could not be sent, \
+     {unanswered} refused calls may be counted"
+)]
 pub struct FlushError {
     unsent: usize,
     unanswered: usize,
@@ -29,16 +31,3 @@ impl FlushError {
         self.unanswered
     }
 }
-
-impl fmt::Display for FlushError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { unsent, unanswered } = self;
-        write!(
-            f,
-            "rate limit store: {unsent} settles, releases or leases could not be sent, \
-             {unanswered} refused calls may be counted"
-        )
-    }
-}
-
-impl Error for FlushError {}

@@ -1,13 +1,14 @@
 //! The reasons why a store cannot decide, with advice for operators.
 
-use std::{error::Error, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 use super::guess::{GUESS, spread};
 use crate::time::Micros;
 
 /// The error of a check, reset or refund that the store could not carry out;
 /// [`reason`](Self::reason) is the cause.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rate limit `{policy}` could not be decided: {reason}")]
 pub struct Unavailable {
     policy: &'static str,
     retry_after: Micros,
@@ -38,14 +39,6 @@ impl Unavailable {
         self.reason
     }
 }
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rate limit `{}` could not be decided: {}", self.policy, self.reason)
-    }
-}
-
-impl Error for Unavailable {}
 
 /// The reason why a store could not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,11 +1,12 @@
 //! The error of a policy that breaks a rule.
 
-use std::{error::Error, fmt};
+use std::fmt;
 
 use ratelimit_core::PolicyFault;
 
 /// The error of a policy that breaks a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid rate limit policy `{policy}`: {fault}")]
 pub struct InvalidPolicy {
     policy: &'static str,
     /// On the heap, so that the errors of calls are small.
@@ -34,11 +35,3 @@ impl InvalidPolicy {
         *self.fault
     }
 }
-
-impl fmt::Display for InvalidPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "invalid rate limit policy `{}`: {}", self.policy, self.fault)
-    }
-}
-
-impl Error for InvalidPolicy {}

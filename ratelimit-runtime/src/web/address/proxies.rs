@@ -195,19 +195,13 @@ impl Error for InvalidNetwork {}
 /// The error of a file with the networks of [trusted proxies](TrustedProxies::follow_file).
 ///
 /// The message names the path, the line and the fault.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {}", OneLine(.0.path.display()), OneLine(&.0.why))]
 pub struct ProxiesFileError(UnreadableFile);
 
 impl From<UnreadableFile> for ProxiesFileError {
     fn from(file: UnreadableFile) -> Self {
         Self(file)
-    }
-}
-
-impl fmt::Display for ProxiesFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let UnreadableFile { path, why } = &self.0;
-        write!(f, "{}: {}", OneLine(path.display()), OneLine(why))
     }
 }
 
@@ -217,5 +211,3 @@ impl fmt::Debug for ProxiesFileError {
         fmt::Display::fmt(self, f)
     }
 }
-
-impl Error for ProxiesFileError {}
