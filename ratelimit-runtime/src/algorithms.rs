@@ -114,22 +114,10 @@ impl State {
             Self::Line(_) => return self.decide_in_line(now, request, room),
             _ if request.max_wait > Micros::ZERO => return self.decide_in_line(now, request, room),
             Self::Many(many) => return many.decide_within(now, request, room),
-            Self::SlidingCounter(one) => {
-                let (outcome, many) = one.decide(now, request);
-                (outcome, many.map(Counts::Counters))
-            }
-            Self::FixedWindow(one) => {
-                let (outcome, many) = one.decide(now, request);
-                (outcome, many.map(Counts::Windows))
-            }
-            Self::TokenBucket(one) => {
-                let (outcome, many) = one.decide(now, request);
-                (outcome, many.map(Counts::Buckets))
-            }
-            Self::CalendarWindow(one) => {
-                let (outcome, many) = one.decide(now, request);
-                (outcome, many.map(Counts::Dated))
-            }
+            Self::SlidingCounter(one) => one.decide(now, request, Counts::Counters),
+            Self::FixedWindow(one) => one.decide(now, request, Counts::Windows),
+            Self::TokenBucket(one) => one.decide(now, request, Counts::Buckets),
+            Self::CalendarWindow(one) => one.decide(now, request, Counts::Dated),
         };
         if let Some(many) = successor {
             if !room(size_of::<Counts>() + many.heap_bytes()) {

@@ -50,18 +50,20 @@ impl<C: Count> OneTier<C> {
         Self { generation: Generation::next(), packed: C::Packed::default() }
     }
 
-    /// Decides a call. Returns the counts that replace this one if the call's policy needs several.
-    pub(crate) fn decide(
+    /// Decides a call. Returns what `several` makes of the counts that replace this one, if the call's policy needs
+    /// several.
+    pub(crate) fn decide<M>(
         &mut self,
         now: Timestamp,
         request: Request<'_>,
-    ) -> (Outcome, Option<ManyTiers<C>>) {
+        several: impl FnOnce(ManyTiers<C>) -> M,
+    ) -> (Outcome, Option<M>) {
         let mut working = self.working();
         let (outcome, is_changed) = working.decide(now, request);
         match Self::of(working.header, &working.counts) {
             _ if !is_changed => {}
             Some(one) => *self = one,
-            None => return (outcome, Some(working.to_many())),
+            None => return (outcome, Some(several(working.to_many()))),
         }
         (outcome, None)
     }
