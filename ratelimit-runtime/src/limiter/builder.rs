@@ -1,18 +1,15 @@
 //! The builder of limiters: settings, and the store that a URL names.
 
-mod busy;
 #[cfg(feature = "redis")]
 mod connection;
-mod fleet;
-mod pause;
-mod shown;
-mod warning;
 
 use std::{
     fmt,
     sync::{Arc, Weak},
     time::Duration,
 };
+
+use tokio::sync::oneshot;
 
 use super::{
     Inner, Limiter,
@@ -22,7 +19,7 @@ use super::{
     pause::MAX_PAUSE,
     queue::Queues,
     spread::Spread,
-    warning::OnWarning,
+    warning::{OnWarning, Warning},
 };
 use crate::{
     decision::{LimiterId, Settler},
@@ -43,6 +40,9 @@ const DEFAULT_PREFIX: &str = "ratelimit:";
 
 /// The maximum number of callers in the deny cache, whose table then takes 6.3 MB.
 const MAX_DENY_CACHE: usize = 1 << 20;
+
+/// The largest setting of the longest pause: a month.
+const LONGEST_PAUSE: Duration = Duration::from_secs(31 * 24 * 3_600);
 
 /// The name of a URL in errors, if it is an argument.
 const URL_ARGUMENT: &str = "rate limit store URL";
@@ -229,6 +229,136 @@ impl LimiterBuilder {
         self
     }
 
+    /// Sets the longest [pause](crate::Limiter::pause) of a caller; 24 hours by default, at most 31 days. A longer one
+    /// is cut, and logged at `warn`: the remote service chooses it, and may be wrong.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::Limiter;
+    ///
+    /// let limiter = Limiter::builder().max_pause(Duration::from_secs(60)).in_memory();
+    /// ```
+    pub fn max_pause(mut self, max_pause: Duration) -> Self {
+        self.max_pause = max_pause.min(LONGEST_PAUSE);
+        self
+    }
+
+    /// Sets the wait that clients are told by a [`Busy`](crate::Busy), or `None` for none; 1 s by default. It is a guess, and
+    /// spread: each client gets a time between this one and twice that.
+    ///
+    /// Without a wait many clients repeat a refused call at once, see
+    /// [clients that wait](crate::guide::clients#clients-that-wait). A layer may set another one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Limiter, Policy, RateLimitError};
+    ///
+    /// const UPLOAD: Policy = Policy::concurrency_limit("upload", 1);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), RateLimitError> {
+    /// let limiter = Limiter::builder().retry_busy_after(Duration::from_secs(20)).in_memory();
+    /// let _upload = limiter.check(&UPLOAD, "alice").await?;
+    /// let Err(RateLimitError::Busy(busy)) = limiter.check(&UPLOAD, "alice").await else { panic!() };
+    /// assert!((20..=40).contains(&busy.retry_after().unwrap().as_secs()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn retry_busy_after(mut self, wait: impl Into<Option<Duration>>) -> Self {
+        self.busy_wait = wait.into();
+        self
+    }
+
+    /// Sets the function that is called for each [warning](crate::Check::warn_at): once for each caller and period,
+    /// over all processes. It must not block.
+    ///
+    /// ```
+    /// use std::{sync::mpsc, time::Duration};
+    /// use ratelimit_runtime::{Limiter, Policy};
+    ///
+    /// const API: Policy = Policy::fixed_window("api", Duration::from_secs(3600), 10);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (mails, sent) = mpsc::channel();
+    /// let limiter = Limiter::builder()
+    ///     .on_warning(move |warning| {
+    ///         let left = warning.decision().remaining();
+    ///         let _ = mails.send(format!("{}: {left} left", warning.caller_key()));
+    ///     })
+    ///     .in_memory();
+    /// for _ in 0..10 {
+    ///     limiter.check(&API, "alice").warn_at(80).await?;
+    /// }
+    /// assert_eq!(sent.try_iter().collect::<Vec<_>>(), ["alice: 2 left"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_warning(mut self, call: impl Fn(Warning) + Send + Sync + 'static) -> Self {
+        self.on_warning = Some(OnWarning(Arc::new(call)));
+        self
+    }
+
+    /// Adds a keyed digest of the caller to decision events, as the field `caller`; off by default.
+    ///
+    /// The secret is needed to find out if a digest belongs to a certain caller. The same secret gives
+    /// the same digests in all processes.
+    ///
+    /// ```
+    /// use ratelimit_runtime::Limiter;
+    ///
+    /// let secret = std::env::var("CALLER_DIGEST_SECRET").unwrap_or_else(|_| "for tests".into());
+    /// let limiter = Limiter::builder().caller_digest(secret).in_memory();
+    /// ```
+    pub fn caller_digest(mut self, secret: impl Into<Box<str>>) -> Self {
+        self.shown.secret = Some(secret.into());
+        self
+    }
+
+    /// Names callers as keys contain them in [`Limiter::refused_callers`](crate::Limiter::refused_callers) and on the live page; off by default.
+    ///
+    /// Names may be personal data. Events contain them only as [digests](Self::caller_digest).
+    pub fn show_callers(mut self) -> Self {
+        self.shown.callers = true;
+        self
+    }
+
+    /// Sets the version of the program that the live page shows, such as that of its deploy.
+    ///
+    /// ```
+    /// use ratelimit_runtime::Limiter;
+    ///
+    /// let limiter = Limiter::builder().version(env!("CARGO_PKG_VERSION")).in_memory();
+    /// assert_eq!(limiter.version(), Some(env!("CARGO_PKG_VERSION")));
+    /// ```
+    pub fn version(mut self, version: impl Into<Box<str>>) -> Self {
+        self.shown.version = Some(version.into());
+        self
+    }
+
+    /// Enables or disables the [overrides on Redis](crate::Overrides#method.follow_redis) of a limiter
+    /// that [`connect`](Self::connect), [`connect_lazy`](Self::connect_lazy) or
+    /// [`from_env`](Self::from_env) builds; enabled by default. They are the kill switch of a fleet.
+    ///
+    /// They cost two or three `HLEN`, `HGET` and `TIME` a second for each process, and `HGETALL` as often while
+    /// the hash of limits is not empty. `connect` and `from_env` return after the first poll, which the
+    /// [`deadline`](Self::deadline) bounds.
+    ///
+    /// ```no_run
+    /// use ratelimit_runtime::Limiter;
+    ///
+    /// # async fn connect() -> Result<(), ratelimit_runtime::ConnectError> {
+    /// let builder = Limiter::builder().follow_overrides(false);
+    /// let limiter = builder.connect("redis://127.0.0.1").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "overrides")]
+    pub fn follow_overrides(mut self, follows: bool) -> Self {
+        self.follows_overrides = follows;
+        self
+    }
+
     /// Builds a limiter that counts in this process's memory.
     #[must_use]
     pub fn in_memory(self) -> Limiter {
@@ -328,6 +458,27 @@ impl LimiterBuilder {
 
     fn memory(&self) -> Store {
         Store::Memory(MemoryStore::new(self.settings.max_keys, self.settings.max_bytes))
+    }
+
+    /// Builds the limiter after the first poll of the overrides.
+    async fn build_followed(self, store: Store) -> Limiter {
+        let (limiter, first_poll) = self.start_following(store);
+        if let Some(first_poll) = first_poll {
+            // Fails if the runtime ends.
+            let _ = first_poll.await;
+        }
+        limiter
+    }
+
+    /// Builds the limiter, which follows the overrides in the background. Returns their first poll as well.
+    fn start_following(self, store: Store) -> (Limiter, Option<oneshot::Receiver<()>>) {
+        #[cfg(feature = "overrides")]
+        if self.follows_overrides {
+            let limiter = self.build(store);
+            let first_poll = limiter.overrides().start_following();
+            return (limiter, first_poll);
+        }
+        (self.build(store), None)
     }
 
     fn build(self, store: Store) -> Limiter {
