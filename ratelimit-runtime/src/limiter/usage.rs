@@ -234,14 +234,7 @@ impl fmt::Display for UsageError {
     }
 }
 
-impl Error for UsageError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Failed(error) => error.source(),
-            Self::UnknownLimit { .. } | Self::HasPlans { .. } | Self::Dynamic { .. } => None,
-        }
-    }
-}
+impl Error for UsageError {}
 
 impl From<RateLimitError> for UsageError {
     fn from(error: RateLimitError) -> Self {
