@@ -36,9 +36,20 @@ pub(super) fn variable(name: &'static str) -> Result<Option<String>, ConnectErro
 pub(super) fn apply(limiter: &Limiter) -> Result<(), ConnectError> {
     #[cfg(feature = "calendar")]
     database::choice().map_err(|why| refused(database::VARIABLE, why))?;
+    // Rather than ignore overrides on which an operator relies.
+    #[cfg(not(feature = "overrides"))]
+    for name in [OVERRIDES, OVERRIDES_FILE] {
+        if variable(name)?.is_some() {
+            let why =
+                "this program is built without the feature `overrides` of `ratelimit-runtime`";
+            return Err(refused(name, why));
+        }
+    }
     let mut layer = Layer::default();
+    #[cfg(feature = "overrides")]
     if let Some(text) = variable(OVERRIDES)? {
-        layer = read(limiter, &text)?;
+        let parsed = limiter.overrides().parse(&text);
+        layer = parsed.map_err(|error| refused(OVERRIDES, error.to_string()))?;
     }
     if let Some(word) = variable(ENFORCEMENT)? {
         let unknown = || refused(ENFORCEMENT, format!("`{word}` is none of on, dry_run and off"));
@@ -46,8 +57,10 @@ pub(super) fn apply(limiter: &Limiter) -> Result<(), ConnectError> {
     }
     let replaced = limiter.overrides().replace(OverrideSource::Environment, layer);
     replaced.map_err(|error| refused(OVERRIDES, error.to_string()))?;
+    #[cfg(feature = "overrides")]
     if let Some(path) = variable(OVERRIDES_FILE)? {
-        follow(limiter, path)?;
+        let followed = limiter.overrides().follow_file(path);
+        followed.map_err(|error| refused(OVERRIDES_FILE, error.to_string()))?;
     }
     Ok(())
 }
@@ -55,29 +68,3 @@ pub(super) fn apply(limiter: &Limiter) -> Result<(), ConnectError> {
 fn refused(origin: &'static str, why: impl Into<Cow<'static, str>>) -> ConnectError {
     ConnectError { origin, fault: Fault::new(why) }
 }
-
-#[cfg(feature = "overrides")]
-fn read(limiter: &Limiter, text: &str) -> Result<Layer, ConnectError> {
-    limiter.overrides().parse(text).map_err(|error| refused(OVERRIDES, error.to_string()))
-}
-
-#[cfg(feature = "overrides")]
-fn follow(limiter: &Limiter, path: String) -> Result<(), ConnectError> {
-    let followed = limiter.overrides().follow_file(path);
-    followed.map_err(|error| refused(OVERRIDES_FILE, error.to_string()))
-}
-
-/// Returns an error rather than ignore overrides on which an operator relies.
-#[cfg(not(feature = "overrides"))]
-fn read(_: &Limiter, _: &str) -> Result<Layer, ConnectError> {
-    Err(refused(OVERRIDES, NOT_BUILT_IN))
-}
-
-#[cfg(not(feature = "overrides"))]
-fn follow(_: &Limiter, _: String) -> Result<(), ConnectError> {
-    Err(refused(OVERRIDES_FILE, NOT_BUILT_IN))
-}
-
-#[cfg(not(feature = "overrides"))]
-const NOT_BUILT_IN: &str =
-    "this program is built without the feature `overrides` of `ratelimit-runtime`";
