@@ -28,7 +28,6 @@ mod layer;
 mod place;
 mod problem;
 mod shared_table;
-mod shown;
 mod snapshot;
 mod source;
 #[cfg(test)]
@@ -61,7 +60,7 @@ use self::{
     snapshot::Snapshot,
 };
 pub(crate) use self::{
-    callers::place_in_share, candidate::Candidate, effective::Effective, layer::Layer, shown::Shown,
+    callers::place_in_share, candidate::Candidate, effective::Effective, layer::Layer,
 };
 #[doc(no_inline)]
 pub use self::{enforcement::Enforcement, entry::Override};
@@ -114,6 +113,17 @@ pub struct Overrides {
     shared: Arc<Shared>,
     /// The operator who acts by this handle; empty if the name is not known.
     operator: Option<Arc<str>>,
+}
+
+/// The part of a limiter that operators see: its callers, and the version of the program.
+#[derive(Clone, Default)]
+pub(crate) struct Shown {
+    /// The secret of the callers' digests; without it there are none.
+    pub(crate) secret: Option<Box<str>>,
+    /// `true` if callers are named.
+    pub(crate) callers: bool,
+    /// The version of the program.
+    pub(crate) version: Option<Box<str>>,
 }
 
 /// State that all clones of a handle share.
@@ -176,6 +186,11 @@ impl Overrides {
     #[must_use]
     pub fn by(&self, operator: &str) -> Self {
         Self { shared: Arc::clone(&self.shared), operator: Some(operator.into()) }
+    }
+
+    /// Returns what operators see.
+    pub(crate) fn shown(&self) -> &Shown {
+        &self.shared.shown
     }
 
     /// Returns the name of the operator who acts by this handle.
