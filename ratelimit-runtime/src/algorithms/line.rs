@@ -253,7 +253,7 @@ impl TurnsAhead {
     /// Moves the turn of this place to the earliest time at which it has room, if no other lies before it.
     /// Returns the turn, and `false` if it has room only later.
     fn advance(&mut self, now: Timestamp, place: LinePlace<'_>) -> Option<(Timestamp, bool)> {
-        let index = self.position(place)?;
+        let index = self.index(place.mark, place.cost)?;
         let first = self.turns.partition_point(|turn| turn.at <= now);
         let at = self.turns[index].at;
         let is_alone = self.turns.len() == first + 1;
@@ -276,10 +276,6 @@ impl TurnsAhead {
         self.fold(now);
         self.renew_tail();
         Some((to, true))
-    }
-
-    fn position(&self, place: LinePlace<'_>) -> Option<usize> {
-        self.index(place.mark, place.cost)
     }
 
     /// Returns the position of a turn.

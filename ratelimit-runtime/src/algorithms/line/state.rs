@@ -59,7 +59,7 @@ impl State {
     #[cold]
     #[cfg(test)]
     pub(in crate::algorithms) fn has_turn(&self, place: LinePlace<'_>) -> bool {
-        self.line().is_some_and(|line| line.position(place).is_some())
+        self.line().is_some_and(|line| line.index(place.mark, place.cost).is_some())
     }
 
     /// Moves the turn of this place forwards, if it is the first and has room earlier. Returns the turn,
