@@ -125,18 +125,15 @@ impl ShardTable {
         let passed = self.entries.next_dues().len() / PASSED_PER_SCAN;
         let mut sweep = Sweep { work: passed, ..Sweep::default() };
         let (mut block, work) = (0, passed + work);
-        loop {
+        sweep.is_over = loop {
             let due = self.entries.next_dues().skip(block).position(|due| due <= now);
-            let Some(passed) = due else {
-                sweep.is_over = true;
-                break;
-            };
+            let Some(passed) = due else { break true };
             block += passed;
             if !self.sweep_block(block, now, hasher, work, &mut sweep) {
-                break;
+                break false;
             }
             block += 1;
-        }
+        };
         self.shrink();
         sweep
     }
