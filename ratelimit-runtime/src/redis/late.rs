@@ -43,7 +43,7 @@ impl LateReply {
         if let Some(id) = self.permit.filter(|_| outcome.admitted) {
             // The first release may have come before the call, over another connection.
             let timeout = request.policy.permit_timeout().into();
-            self.expected.post(key.clone(), Content::Release { id, timeout });
+            self.expected.outbox.post(key.clone(), Content::Release { id, timeout });
         }
         then(outcome);
     }

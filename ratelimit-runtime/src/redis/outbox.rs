@@ -80,14 +80,7 @@ struct SentParcel {
 
 /// A late reply that is awaited, and that a command may follow.
 pub(super) struct ExpectedReply {
-    outbox: Arc<Outbox>,
-}
-
-impl ExpectedReply {
-    /// Sends the command that follows the reply.
-    pub(super) fn post(&self, key: Key, content: Content) {
-        self.outbox.post(key, content);
-    }
+    pub(super) outbox: Arc<Outbox>,
 }
 
 impl SentParcel {
