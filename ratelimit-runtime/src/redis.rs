@@ -39,10 +39,7 @@ use self::{
     leases::Leases,
     outbox::Outbox,
     permits::{PendingPermit, PermitRegistry},
-    script::{
-        ScriptCall, reset,
-        turn::{self, Turn},
-    },
+    script::{ScriptCall, reset, turn},
     servers::{Node, Servers},
     store::RedisStore,
     written_pauses::WrittenPauses,
@@ -61,8 +58,8 @@ use crate::{
     memory::{Clock, MemoryStore},
     policy::Policy,
     request::{
-        CallerUsage, DecidedBy, LinePlace, OnStoreError, Op, Outcome, PermitRequest, Request,
-        Settle, Standing,
+        CallerUsage, Charged, DecidedBy, LinePlace, OnStoreError, Op, Outcome, PermitRequest,
+        Request, Settle, Standing,
     },
     telemetry,
     time::{Micros, Timestamp},
@@ -306,8 +303,12 @@ impl RedisBackend {
         key: &Key,
         place: LinePlace<'_>,
     ) -> Result<Option<Standing>, UnavailableReason> {
-        let Some(turn) = Turn::new(key, place) else { return Ok(None) };
-        self.store.ask(key, |attempt| turn.advance(attempt), |reply| turn.decode(reply)).await
+        // Without a charge there is no turn.
+        if place.mark.charged == Charged::Nothing {
+            return Ok(None);
+        }
+        let command = |attempt| turn::advance_command(key, place, attempt);
+        self.store.ask(key, command, |reply| turn::decode_advance(place.mark, reply)).await
     }
 
     /// Returns the times of charges in a sliding window, none for one that is gone.

@@ -15,55 +15,37 @@ use crate::{
 /// The longest turn of another call that a reply may report, in microseconds: a year.
 pub(super) const LONGEST_TURN: u64 = 366 * 86_400_000_000;
 
-/// A charge that lies ahead.
-pub(crate) struct Turn<'a> {
-    pub(crate) key: &'a Key,
-    place: LinePlace<'a>,
-    /// The id of a log's entry, or the time of the charge.
-    id: u64,
-    /// The time of the charge, the birth of the state, and the request id.
-    detail: [u64; 3],
+/// Builds the command of an attempt to advance the charge of a place.
+pub(crate) fn advance_command(key: &Key, place: LinePlace<'_>, attempt: Attempt) -> Command {
+    let LinePlace { policy, cost, mark, id } = place;
+    let at = mark.at.get();
+    // The id of a log's entry, or the time of the charge.
+    let (charge, birth) = match mark.charged {
+        Charged::Entry(entry) => (entry.id(), entry.birth()),
+        charged => (at, charged.number()),
+    };
+    let script = &SCRIPTS[policy.state() as usize];
+    let mode = if id.is_some() { Mode::Named } else { Mode::Plain };
+    let mut command = script.text.start(attempt, &[key.as_bytes()]);
+    let (mode, cost) = (mode as i64, cost.into());
+    let (op, detail) = (ScriptOp::Advance, &[at, birth, id.unwrap_or_default()]);
+    script.push(&mut command, Arguments { op, cost, mode, id: charge, detail }, policy);
+    Command::echoed(command, charge)
 }
 
-impl<'a> Turn<'a> {
-    /// Returns the turn of a place, if its state has turns.
-    pub(crate) fn new(key: &'a Key, place: LinePlace<'a>) -> Option<Self> {
-        let at = place.mark.at.get();
-        let (id, birth) = match place.mark.charged {
-            Charged::Entry(entry) => (entry.id(), entry.birth()),
-            Charged::Generation(generation) => (at, generation),
-            Charged::Nothing => return None,
-        };
-        Some(Self { key, place, id, detail: [at, birth, place.id.unwrap_or_default()] })
-    }
-
-    /// Builds the command of an attempt to advance the charge.
-    pub(crate) fn advance(&self, attempt: Attempt) -> Command {
-        let LinePlace { policy, cost, id, .. } = self.place;
-        let script = &SCRIPTS[policy.state() as usize];
-        let mode = if id.is_some() { Mode::Named } else { Mode::Plain };
-        let mut command = script.text.start(attempt, &[self.key.as_bytes()]);
-        let (mode, cost) = (mode as i64, cost.into());
-        let (op, detail) = (ScriptOp::Advance, &self.detail);
-        let advance = Arguments { op, cost, mode, id: self.id, detail };
-        script.push(&mut command, advance, policy);
-        Command::echoed(command, self.id)
-    }
-
-    /// Reads the reply to an advance. Only a pause, of a sliding window, moves a turn to a later time.
-    #[expect(clippy::option_option, reason = "no turn, or no reply to an advance")]
-    pub(crate) fn decode(&self, reply: &Value) -> Option<Option<Standing>> {
-        let Mark { at: promised, charged } = self.place.mark;
-        let is_possible = |at| at <= promised || matches!(charged, Charged::Entry(_));
-        match reply.as_sequence()? {
-            [Value::Int(0)] => Some(None),
-            [Value::Int(1), at, turn, Value::Int(late @ 0..=1)] => {
-                let turn = number(turn).filter(|turn| *turn <= LONGEST_TURN)?;
-                let at = Some(Timestamp::new(number(at)?)).filter(|at| is_possible(*at))?;
-                Some(Some(Standing { at, turn: Micros::new(turn), has_room: *late == 0 }))
-            }
-            _ => None,
+/// Reads the reply to an advance of the charge with this mark. Only a pause, of a sliding window, moves a turn to a
+/// later time.
+#[expect(clippy::option_option, reason = "no turn, or no reply to an advance")]
+pub(crate) fn decode_advance(mark: Mark, reply: &Value) -> Option<Option<Standing>> {
+    let is_possible = |at| at <= mark.at || matches!(mark.charged, Charged::Entry(_));
+    match reply.as_sequence()? {
+        [Value::Int(0)] => Some(None),
+        [Value::Int(1), at, turn, Value::Int(late @ 0..=1)] => {
+            let turn = number(turn).filter(|turn| *turn <= LONGEST_TURN)?;
+            let at = Some(Timestamp::new(number(at)?)).filter(|at| is_possible(*at))?;
+            Some(Some(Standing { at, turn: Micros::new(turn), has_room: *late == 0 }))
         }
+        _ => None,
     }
 }
 
@@ -112,17 +94,13 @@ pub(crate) fn decode_turns(reply: &Value) -> Option<Vec<Option<Timestamp>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{key::KeyRef, request::EntryMark};
+    use crate::request::EntryMark;
 
     #[test]
     fn a_reply_that_is_no_turn_is_an_error() {
-        let policy = Policy::fixed_window("p", std::time::Duration::from_secs(1), 1);
-        let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
         let of = |charged, numbers: &[i64]| {
-            let mark = Mark { at: Timestamp::new(9), charged };
-            let turn =
-                Turn::new(&key, LinePlace { policy: &policy, cost: 1, mark, id: None }).unwrap();
-            turn.decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
+            let reply = Value::Array(numbers.iter().copied().map(Value::Int).collect());
+            decode_advance(Mark { at: Timestamp::new(9), charged }, &reply)
         };
         let decode = |numbers: &[i64]| of(Charged::Generation(7), numbers);
         let (at, turn) = (Timestamp::new(9), Micros::new(2));
