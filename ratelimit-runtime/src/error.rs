@@ -24,7 +24,7 @@ pub use self::{
     status::ServerStatus,
     unavailable::{Unavailable, UnavailableReason},
 };
-pub(crate) use self::{fault::Fault, guess::GUESS, one_line::OneLine};
+pub(crate) use self::{fault::Fault, guess::GUESS, one_line::OneLine, unavailable::Replied};
 use crate::{
     policy::{Flags, InvalidPolicy, Policy, QuotaUnit, TooLarge, plans},
     request::Outcome,

@@ -46,7 +46,7 @@ use self::{
 use crate::{
     algorithms::State,
     calendar::Zone,
-    error::UnavailableReason,
+    error::{Replied, UnavailableReason},
     key::{InlineBytes, KeyHasher, KeyRef, Lookup, StoredCaller},
     request::{Answered, DecidedBy, Op, Outcome, PlainAnswer, PlainOutcome, Request},
     sync::{
@@ -163,11 +163,7 @@ impl MemoryStore {
     /// [`StoreFull`](UnavailableReason::StoreFull) if the call needs memory and its limit may not
     /// take more.
     #[inline]
-    pub(crate) fn decide(
-        &self,
-        key: KeyRef<'_>,
-        request: Request<'_>,
-    ) -> Result<Outcome, UnavailableReason> {
+    pub(crate) fn decide(&self, key: KeyRef<'_>, request: Request<'_>) -> Replied<Outcome> {
         self.decide_at(self.clock.counted(), key, request)
     }
 
@@ -178,7 +174,7 @@ impl MemoryStore {
         counted: Option<Timestamp>,
         key: KeyRef<'_>,
         request: Request<'_>,
-    ) -> Result<Outcome, UnavailableReason> {
+    ) -> Replied<Outcome> {
         if request.policy.has_block() {
             return self.decide_unless_blocked(counted, key, request);
         }
@@ -192,7 +188,7 @@ impl MemoryStore {
         counted: Option<Timestamp>,
         key: KeyRef<'_>,
         request: Request<'_>,
-    ) -> Result<Outcome, UnavailableReason> {
+    ) -> Replied<Outcome> {
         let lookup = self.hasher.lookup(key);
         let shard = self.shard(&lookup);
         // It takes a lock of the whole process, so not under that of the shard.
@@ -219,7 +215,7 @@ impl MemoryStore {
         mut now: Timestamp,
         lookup: &Lookup<'_>,
         request: Request<'_>,
-    ) -> Result<Outcome, UnavailableReason> {
+    ) -> Replied<Outcome> {
         let mut work = MAX_WORK;
         loop {
             if let Some(outcome) = table.decide_permit(lookup, request) {

@@ -53,7 +53,7 @@ pub(crate) use self::{
 };
 use crate::{
     decision::Permit,
-    error::{Fault, FlushError, ServerStatus, UnavailableReason},
+    error::{Fault, FlushError, Replied, ServerStatus, UnavailableReason},
     key::{Key, KeyRef},
     memory::{Clock, MemoryStore},
     policy::Policy,
@@ -182,7 +182,7 @@ impl RedisBackend {
         asked: Instant,
         on_store_error: OnStoreError,
         on_late: Option<OnLate<'_>>,
-    ) -> (Result<Outcome, UnavailableReason>, Option<Arc<dyn Permit>>) {
+    ) -> (Replied<Outcome>, Option<Arc<dyn Permit>>) {
         let mut pending = PendingPermit::new(&self.permits, key, request, asked);
         let permit = pending.as_mut().map(|pending| &mut pending.permit);
         let outcome = self.outcome(key, request, asked, on_store_error, permit, on_late).await;
@@ -197,7 +197,7 @@ impl RedisBackend {
         on_store_error: OnStoreError,
         permit: Option<&mut PermitRequest>,
         on_late: Option<OnLate<'_>>,
-    ) -> Result<Outcome, UnavailableReason> {
+    ) -> Replied<Outcome> {
         let deadline = asked + self.store.deadline;
         // An answer of Redis would come too late.
         if deadline <= Instant::now() {
@@ -252,7 +252,7 @@ impl RedisBackend {
         request: Request<'_>,
         on_store_error: OnStoreError,
         (asked, reason): (Instant, UnavailableReason),
-    ) -> Result<Outcome, UnavailableReason> {
+    ) -> Replied<Outcome> {
         if asked.elapsed() < Duration::from(request.max_wait) {
             return Err(reason);
         }
@@ -268,17 +268,13 @@ impl RedisBackend {
         }
     }
 
-    fn decide_alone(&self, key: &Key, request: Request<'_>) -> Result<Outcome, UnavailableReason> {
+    fn decide_alone(&self, key: &Key, request: Request<'_>) -> Replied<Outcome> {
         let outcome = self.store.fallback.decide(key.as_key_ref(), request)?;
         Ok(Outcome { decided_by: DecidedBy::Fallback, ..outcome })
     }
 
     /// Returns what a caller has used under a policy.
-    pub(crate) async fn usage(
-        &self,
-        key: &Key,
-        policy: &Policy,
-    ) -> Result<CallerUsage, UnavailableReason> {
+    pub(crate) async fn usage(&self, key: &Key, policy: &Policy) -> Replied<CallerUsage> {
         let call = ScriptCall::usage(key, policy);
         let decode = |reply: &_| call.decode_usage(reply);
         self.store.ask(key, |attempt| call.command(attempt), decode).await
@@ -302,7 +298,7 @@ impl RedisBackend {
         &self,
         key: &Key,
         place: LinePlace<'_>,
-    ) -> Result<Option<Standing>, UnavailableReason> {
+    ) -> Replied<Option<Standing>> {
         // Without a charge there is no turn.
         if place.mark.charged == Charged::Nothing {
             return Ok(None);
@@ -316,7 +312,7 @@ impl RedisBackend {
         &self,
         key: &Key,
         places: &[LinePlace<'_>],
-    ) -> Result<Vec<Option<Timestamp>>, UnavailableReason> {
+    ) -> Replied<Vec<Option<Timestamp>>> {
         let command = |attempt| turn::turns_command(key, places, attempt);
         self.store.ask(key, command, turn::decode_turns).await
     }
@@ -330,7 +326,7 @@ impl RedisBackend {
         policy: &Policy,
         length: Micros,
         ends: Option<Timestamp>,
-    ) -> Result<bool, UnavailableReason> {
+    ) -> Replied<bool> {
         let sent = self.store.clock().surely_past();
         let command = |attempt| turn::pause_command(key, policy, length, ends, attempt);
         let pause = self.store.ask(key, command, turn::decode_pause);
@@ -352,7 +348,7 @@ impl RedisBackend {
     }
 
     /// Deletes the counts and the block of a key's caller, here and on Redis.
-    pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
+    pub(crate) async fn reset(&self, key: &Key) -> Replied<()> {
         self.store.fallback.reset(key.as_key_ref());
         self.pauses.forget(key);
         self.leases.invalidate(key.as_key_ref());
@@ -380,7 +376,7 @@ impl RedisBackend {
     }
 
     /// Changes the units of a call that Redis decided.
-    pub(crate) async fn settle(&self, key: &Key, settle: Settle) -> Result<(), UnavailableReason> {
+    pub(crate) async fn settle(&self, key: &Key, settle: Settle) -> Replied<()> {
         self.store.settle(key, settle).await.map_err(|failed| failed.reason)
     }
 

@@ -41,7 +41,7 @@ pub(crate) use self::{
 };
 use crate::{
     decision::Decision,
-    error::{RateLimitError, UnavailableReason},
+    error::{RateLimitError, Replied, UnavailableReason},
     policy::Policy,
     request::{DecidedBy, Outcome},
 };
@@ -94,7 +94,7 @@ impl Recorder {
         policy: &Policy,
         units: u32,
         is_dry_run: bool,
-        outcome: &Result<Outcome, UnavailableReason>,
+        outcome: &Replied<Outcome>,
         caller: impl FnOnce() -> Option<String>,
         waited: Duration,
     ) {

@@ -40,6 +40,9 @@ impl Unavailable {
     }
 }
 
+/// The reply of a store, or the reason why there is none.
+pub(crate) type Replied<T> = Result<T, UnavailableReason>;
+
 /// The reason why a store could not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::{
     caller::Caller,
     decision::Permit,
-    error::UnavailableReason,
+    error::{Replied, UnavailableReason},
     key::{Key, KeyRef},
     memory::MemoryStore,
     opaque::Opaque,
@@ -36,12 +36,12 @@ pub(super) enum Store {
 /// The answer of a store, and the permit that an admitted call holds under a policy with `concurrency`.
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Decided {
-    pub(super) outcome: Result<Outcome, UnavailableReason>,
+    pub(super) outcome: Replied<Outcome>,
     pub(super) permit: Option<Arc<dyn Permit>>,
 }
 
-impl From<Result<Outcome, UnavailableReason>> for Decided {
-    fn from(outcome: Result<Outcome, UnavailableReason>) -> Self {
+impl From<Replied<Outcome>> for Decided {
+    fn from(outcome: Replied<Outcome>) -> Self {
         Self { outcome, permit: None }
     }
 }
@@ -134,7 +134,7 @@ impl Backend {
         request: Request<'_>,
         caller: &Caller,
         on_store_error: Option<OnStoreError>,
-    ) -> Option<Result<Outcome, UnavailableReason>> {
+    ) -> Option<Replied<Outcome>> {
         match &self.store {
             Store::Memory(store) => Some(self.decide_in(store, request, caller, on_store_error)),
             Store::Redis(redis) => {
@@ -183,11 +183,7 @@ impl Backend {
     }
 
     /// Returns what a caller has used under a policy.
-    pub(super) async fn usage(
-        &self,
-        policy: &Policy,
-        caller: &Caller,
-    ) -> Result<CallerUsage, UnavailableReason> {
+    pub(super) async fn usage(&self, policy: &Policy, caller: &Caller) -> Replied<CallerUsage> {
         let store = match &self.store {
             Store::Memory(store) => store,
             Store::Redis(redis) => return redis.usage(&self.key(policy, caller), policy).await,
@@ -211,7 +207,7 @@ impl Backend {
         request: Request<'_>,
         caller: &Caller,
         on_store_error: Option<OnStoreError>,
-    ) -> Result<Outcome, UnavailableReason> {
+    ) -> Replied<Outcome> {
         let decided = store.decide(KeyRef::new(request.policy, caller.parts()), request);
         if let Err(reason) = decided {
             return self.without_room(request, on_store_error, reason);
@@ -226,7 +222,7 @@ impl Backend {
         request: Request<'_>,
         on_store_error: Option<OnStoreError>,
         reason: UnavailableReason,
-    ) -> Result<Outcome, UnavailableReason> {
+    ) -> Replied<Outcome> {
         match self.on_store_error(on_store_error) {
             OnStoreError::Allow => Ok(Outcome::unlimited(request)),
             OnStoreError::Local | OnStoreError::LocalShare(_) | OnStoreError::Deny => Err(reason),
@@ -234,11 +230,7 @@ impl Backend {
     }
 
     /// Removes everything that is counted for `caller` under `policy`.
-    pub(super) async fn reset(
-        &self,
-        policy: &Policy,
-        caller: &Caller,
-    ) -> Result<(), UnavailableReason> {
+    pub(super) async fn reset(&self, policy: &Policy, caller: &Caller) -> Replied<()> {
         match &self.store {
             Store::Memory(store) => {
                 store.reset(KeyRef::new(policy, caller.parts()));
@@ -256,7 +248,7 @@ impl Backend {
         policy: &Policy,
         length: Micros,
         ends: Option<Timestamp>,
-    ) -> Result<bool, UnavailableReason> {
+    ) -> Replied<bool> {
         match &self.store {
             Store::Memory(store) => store.pause(key, policy, length, ends),
             Store::Redis(redis) => {
@@ -271,7 +263,7 @@ impl Backend {
         &self,
         key: &Key,
         place: LinePlace<'_>,
-    ) -> Result<Option<Standing>, UnavailableReason> {
+    ) -> Replied<Option<Standing>> {
         match &self.store {
             Store::Memory(store) => Ok(store.advance(key.as_key_ref(), place)),
             Store::Redis(redis) => redis.advance(key, place).await,
@@ -283,7 +275,7 @@ impl Backend {
         &self,
         key: &Key,
         places: &[LinePlace<'_>],
-    ) -> Result<Vec<Option<Timestamp>>, UnavailableReason> {
+    ) -> Replied<Vec<Option<Timestamp>>> {
         match &self.store {
             Store::Memory(store) => Ok(store.turns(key.as_key_ref(), places)),
             Store::Redis(redis) => redis.turns(key, places).await,

@@ -9,7 +9,7 @@ use crate::{
     background,
     caller::Caller,
     decision::{CandidateCharge, Decision},
-    error::UnavailableReason,
+    error::Replied,
     overrides::{Candidate, Effective},
     policy::Policy,
     request::{Op, Outcome, Request},
@@ -30,7 +30,7 @@ impl Trial {
 }
 
 /// Returns `true` if the limit does not decide by its numbers.
-fn is_refused_otherwise(outcome: Result<Outcome, UnavailableReason>) -> bool {
+fn is_refused_otherwise(outcome: Replied<Outcome>) -> bool {
     !outcome.is_ok_and(|outcome| !outcome.is_refused_otherwise())
 }
 
@@ -41,7 +41,7 @@ impl Call<'_> {
     pub(super) fn try_after(
         self,
         effective: &Effective<'_>,
-        outcome: &Result<Outcome, UnavailableReason>,
+        outcome: &Replied<Outcome>,
         is_read: bool,
     ) -> Option<Arc<CandidateCharge>> {
         let (policy, candidate) = effective.candidate()?;
@@ -138,7 +138,7 @@ impl Call<'_> {
         trial: &Trial,
         caller: &Caller,
         request: Request<'_>,
-        decided: Result<Outcome, UnavailableReason>,
+        decided: Replied<Outcome>,
     ) {
         let Ok(outcome) = decided else { return };
         if !outcome.decided_by.counts() {

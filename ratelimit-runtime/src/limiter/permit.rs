@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{Limiter, backend::Decided, call::Call};
 use crate::{
     decision::Permit,
-    error::UnavailableReason,
+    error::Replied,
     key::{KeyRef, StoredCaller},
     overrides::Effective,
     policy::{Policy, PolicyName, StateKind},
@@ -50,7 +50,7 @@ impl Call<'_> {
     pub(super) fn permit_of(
         self,
         request: &Request<'_>,
-        outcome: &Result<Outcome, UnavailableReason>,
+        outcome: &Replied<Outcome>,
     ) -> Option<Arc<dyn Permit>> {
         let is_counted = |it: &Outcome| it.admitted && it.decided_by.counts();
         let has_permit = request.takes_permit() && outcome.as_ref().is_ok_and(is_counted);

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     caller::{self, Caller},
     decision::{Answer, CallEnd, Decision, Permit},
-    error::{Busy, Exceeded, RateLimitError, Unavailable, UnavailableReason},
+    error::{Busy, Exceeded, RateLimitError, Replied, Unavailable},
     key::KeyRef,
     observe::{self, Observed},
     overrides::{Effective, place_in_share},
@@ -141,10 +141,7 @@ impl<'a> Call<'a> {
 
     /// Decides the call without an await, if memory or the deny cache can.
     #[inline(always)]
-    pub(super) fn decide_now(
-        self,
-        request: &Request<'_>,
-    ) -> Option<Result<Outcome, UnavailableReason>> {
+    pub(super) fn decide_now(self, request: &Request<'_>) -> Option<Replied<Outcome>> {
         let Self { limiter, caller, .. } = self;
         if request.takes_permit()
             && !limiter.inner.queues.is_empty()
@@ -164,7 +161,7 @@ impl<'a> Call<'a> {
         self,
         effective: &Effective<'_>,
         recorder: Recorder,
-        outcome: &Result<Outcome, UnavailableReason>,
+        outcome: &Replied<Outcome>,
         permit: Option<Arc<dyn Permit>>,
         mut end: CallEnd,
     ) -> Answer<A> {
@@ -352,7 +349,7 @@ impl<'a> Call<'a> {
         self,
         recorder: Recorder,
         effective: &Effective<'_>,
-        outcome: &Result<Outcome, UnavailableReason>,
+        outcome: &Replied<Outcome>,
         waited: Duration,
     ) {
         if !self.is_peek() {

@@ -34,7 +34,7 @@ pub(super) use self::{
 use super::backend::Decided;
 use crate::{
     decision::Permit,
-    error::UnavailableReason,
+    error::Replied,
     policy::Policy,
     request::{Standing, next_id},
     time::Timestamp,
@@ -186,7 +186,7 @@ impl KeyQueue {
         &mut self,
         turn: &QueuedTurn,
         policy: &Policy,
-        standing: Result<Option<Standing>, UnavailableReason>,
+        standing: Replied<Option<Standing>>,
         seen: Instant,
     ) {
         // Without a position, the call may have left, and taken its turn out of the store.

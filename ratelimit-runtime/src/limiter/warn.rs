@@ -17,7 +17,7 @@ use crate::{
     background,
     caller::Caller,
     decision::Decision,
-    error::UnavailableReason,
+    error::Replied,
     overrides::Effective,
     policy::Policy,
     request::{Op, Outcome, OutcomeKind, Request},
@@ -83,7 +83,7 @@ impl Limiter {
     }
 
     /// Tells of a warning that is the first one of its period.
-    fn on_warned(&self, warning: &Warning, decided: Result<Outcome, UnavailableReason>) {
+    fn on_warned(&self, warning: &Warning, decided: Replied<Outcome>) {
         if !decided.is_ok_and(|outcome| outcome.admitted && outcome.decided_by.counts()) {
             return;
         }

@@ -3,7 +3,7 @@
 
 use super::MemoryStore;
 use crate::{
-    error::UnavailableReason,
+    error::{Replied, UnavailableReason},
     key::KeyRef,
     policy::{Policy, StateKind},
     request::{Op, Outcome, Request},
@@ -19,7 +19,7 @@ impl MemoryStore {
         counted: Option<Timestamp>,
         key: KeyRef<'_>,
         request: Request<'_>,
-    ) -> Result<Outcome, UnavailableReason> {
+    ) -> Replied<Outcome> {
         let look = Request { op: Op::Peek, ..request };
         let policy = &request.policy.without_concurrency();
         let look_at_window =
@@ -55,11 +55,7 @@ impl MemoryStore {
     }
 
     /// Returns the time for which the caller of a key is still blocked.
-    pub(crate) fn blocked_for(
-        &self,
-        key: KeyRef<'_>,
-        policy: &Policy,
-    ) -> Result<Micros, UnavailableReason> {
+    pub(crate) fn blocked_for(&self, key: KeyRef<'_>, policy: &Policy) -> Replied<Micros> {
         if !policy.has_block() {
             return Ok(Micros::ZERO);
         }

@@ -2,7 +2,7 @@
 
 use super::{MemoryStore, shard::Entry};
 use crate::{
-    error::UnavailableReason,
+    error::Replied,
     key::KeyRef,
     policy::Policy,
     request::{LinePlace, Op, Request, Standing},
@@ -41,7 +41,7 @@ impl MemoryStore {
         policy: &Policy,
         length: Micros,
         ends: Option<Timestamp>,
-    ) -> Result<bool, UnavailableReason> {
+    ) -> Replied<bool> {
         let counted = self.clock.counted();
         let pause = |entry: &mut Entry, now| {
             let is_timely = ends.is_none_or(|ends| ends > now);

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     background,
-    error::UnavailableReason,
+    error::{Replied, UnavailableReason},
     follow::POLL_INTERVAL,
     redis::{RedisBackend, RedisHash},
 };
@@ -145,11 +145,7 @@ impl FleetHash {
 
     /// Returns the other fields of the place of this one: under a secret, an operator may have written the caller itself
     /// in place of its digest.
-    async fn twins(
-        &self,
-        overrides: &Overrides,
-        field: &str,
-    ) -> Result<Vec<(String, String)>, UnavailableReason> {
+    async fn twins(&self, overrides: &Overrides, field: &str) -> Replied<Vec<(String, String)>> {
         if self.kind == HashKind::Limits || !overrides.shared.identities.has_secret() {
             return Ok(Vec::new());
         }
@@ -160,7 +156,7 @@ impl FleetHash {
     }
 
     /// Returns the fields of overrides that have ended, by the clock of Redis. They take the room of others.
-    async fn ended(&self) -> Result<Vec<(String, String)>, UnavailableReason> {
+    async fn ended(&self) -> Replied<Vec<(String, String)>> {
         let now = self.hash.time().await?;
         let mut fields = self.hash.fields(usize::MAX).await?.fields;
         // Most need not be parsed.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 pub(crate) use self::options::{Content, HashContent, OnDelivery, RedisOptions};
 use crate::{
     decision::Permit,
-    error::{Fault, FlushError, ServerStatus, UnavailableReason},
+    error::{Fault, FlushError, Replied, ServerStatus},
     key::{Key, KeyRef},
     memory::Clock,
     policy::Policy,
@@ -20,9 +20,6 @@ use crate::{
     },
     time::{Micros, Timestamp},
 };
-
-/// The result of a command.
-type Replied<T> = Result<T, UnavailableReason>;
 
 /// Defines a type that has no value, and its methods, which nobody can call.
 macro_rules! without_value {

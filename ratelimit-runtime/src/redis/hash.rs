@@ -14,7 +14,7 @@ use super::{
     servers::{IDEMPOTENT, Lane, SendOptions},
     store::RedisStore,
 };
-use crate::error::UnavailableReason;
+use crate::error::{Replied, UnavailableReason};
 
 /// The minimum deadline of a long reply. It replaces a shorter deadline of the limiter.
 const MIN_DEADLINE: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ impl RedisHash {
     ///
     /// They are read over the side connection, so that no decision waits behind them. It is made for the
     /// first hash that is not empty. More than `max_fields` are an error.
-    pub(crate) async fn fields(&self, max_fields: usize) -> Result<HashContent, UnavailableReason> {
+    pub(crate) async fn fields(&self, max_fields: usize) -> Replied<HashContent> {
         if self.oversize_until.lock().is_some_and(|until| Instant::now() < until) {
             return Err(UnavailableReason::OverridesTooLarge);
         }
@@ -74,13 +74,13 @@ impl RedisHash {
     }
 
     /// Returns the value of a field.
-    pub(crate) async fn field(&self, field: &str) -> Result<Option<String>, UnavailableReason> {
+    pub(crate) async fn field(&self, field: &str) -> Replied<Option<String>> {
         let get = self.command("HGET").arg(field).take();
         self.ask(&get).await
     }
 
     /// Returns the time of the server.
-    pub(crate) async fn time(&self) -> Result<SystemTime, UnavailableReason> {
+    pub(crate) async fn time(&self) -> Replied<SystemTime> {
         let (seconds, micros): (u64, u32) = self.ask(&redis::cmd("TIME")).await?;
         Ok(SystemTime::UNIX_EPOCH + Duration::new(seconds, micros.saturating_mul(1_000)))
     }
@@ -93,7 +93,7 @@ impl RedisHash {
         removed: &[(String, String)],
         max_fields: usize,
         expiry: Option<Duration>,
-    ) -> Result<bool, UnavailableReason> {
+    ) -> Replied<bool> {
         let mut script = redis::cmd("EVAL");
         script.arg(include_str!("set_fields.lua")).arg(1).arg(&*self.key).arg(max_fields);
         script.arg(expiry.map_or(0, |expiry| expiry.as_secs()));
@@ -102,7 +102,7 @@ impl RedisHash {
     }
 
     /// Removes a field. Returns `false` if there is none.
-    pub(crate) async fn remove(&self, field: &str) -> Result<bool, UnavailableReason> {
+    pub(crate) async fn remove(&self, field: &str) -> Replied<bool> {
         self.ask(self.command("HDEL").arg(field)).await
     }
 
@@ -112,7 +112,7 @@ impl RedisHash {
     }
 
     /// Sends a command also to a server that decides no calls.
-    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, UnavailableReason> {
+    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Replied<T> {
         self.send(command, SHORT_REPLY, self.store.deadline).await
     }
 
@@ -121,7 +121,7 @@ impl RedisHash {
         command: &Cmd,
         options: SendOptions<'_>,
         deadline: Duration,
-    ) -> Result<T, UnavailableReason> {
+    ) -> Replied<T> {
         let (ends, build) = (Instant::now() + deadline, |_| command.clone().into());
         let reply = self.store.servers.send(&self.key, ends, options, build).await?;
         redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)

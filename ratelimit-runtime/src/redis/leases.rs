@@ -36,7 +36,7 @@ use self::{
 };
 use super::{deny_cache::RoundTrip, script::Grant, store::RedisStore};
 use crate::{
-    error::UnavailableReason,
+    error::{Replied, UnavailableReason},
     key::{Key, KeyHasher, KeyRef},
     request::{Op, Outcome, Request, Settle},
     sync::Mutex,
@@ -184,7 +184,7 @@ impl Leases {
         key: &Key,
         request: Request<'_>,
         deadline: Instant,
-    ) -> Option<Result<Outcome, UnavailableReason>> {
+    ) -> Option<Replied<Outcome>> {
         if !is_leasable(request) {
             return None;
         }

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     background::{self, Worker},
     decision::Permit,
-    error::UnavailableReason,
+    error::{Replied, UnavailableReason},
     key::Key,
     request::{DecidedBy, Outcome, PermitClaim, PermitRequest, Request, next_id},
     sync::Mutex,
@@ -201,10 +201,7 @@ impl<'a> PendingPermit<'a> {
     }
 
     /// Returns the permit of an admitted call.
-    pub(super) fn answered(
-        mut self,
-        outcome: Result<Outcome, UnavailableReason>,
-    ) -> Option<Arc<dyn Permit>> {
+    pub(super) fn answered(mut self, outcome: Replied<Outcome>) -> Option<Arc<dyn Permit>> {
         let outcome = outcome.ok()?;
         // Redis has given none: there is nothing to release.
         if outcome.decided_by == DecidedBy::Store && !outcome.admitted {

@@ -23,7 +23,7 @@ use super::{
     transport::{Command, ConnectOptions, Connector, Failure, Kind, PendingReply, Target},
 };
 use crate::{
-    error::{Fault, ServerStatus, UnavailableReason},
+    error::{Fault, Replied, ServerStatus, UnavailableReason},
     key::Key,
     request::{Outcome, PermitRequest, Request},
     telemetry,
@@ -88,7 +88,7 @@ impl Servers {
         mut permit: Option<&mut PermitRequest>,
         deadline: Instant,
         on_late: &(dyn Fn(PendingReply, u64) + Sync),
-    ) -> Result<Outcome, UnavailableReason> {
+    ) -> Replied<Outcome> {
         let call = ScriptCall::decision(key, request, permit.as_deref().copied());
         let may_wait = request.max_wait > Micros::ZERO;
         let patience = may_wait.then(|| Instant::now() + Duration::from(request.max_wait));
@@ -134,7 +134,7 @@ impl Servers {
         &self,
         call: &LeaseCall<'_>,
         deadline: Instant,
-    ) -> Result<Option<Grant>, UnavailableReason> {
+    ) -> Replied<Option<Grant>> {
         let options = SendOptions { is_idempotent: false, ..IDEMPOTENT };
         let command = |attempt| call.command(attempt);
         call.decode(&self.send_timed(call.key, deadline, options, command).await?)

@@ -14,7 +14,7 @@ use super::{
     transport::Command,
 };
 use crate::{
-    error::UnavailableReason,
+    error::{Replied, UnavailableReason},
     key::Key,
     memory::{Clock, MemoryStore},
     request::Settle,
@@ -45,7 +45,7 @@ impl RedisStore {
         key: &Key,
         build: impl FnMut(Attempt) -> Command,
         decode: impl FnOnce(&Value) -> Option<T>,
-    ) -> Result<T, UnavailableReason> {
+    ) -> Replied<T> {
         let sent = self.servers.send(key.as_bytes(), self.deadline_from_now(), IDEMPOTENT, build);
         decode(&sent.await?).ok_or(UnavailableReason::StoreError)
     }

@@ -15,7 +15,7 @@ use super::{
     status::Reporter,
 };
 use crate::{
-    error::UnavailableReason,
+    error::{Replied, UnavailableReason},
     follow::{Logged, POLL_INTERVAL, next_poll},
     overrides::{OverrideError, OverrideProblem, OverrideSource, Overrides, Shared},
     redis::HashContent,
@@ -99,7 +99,7 @@ impl HashFollower {
         &mut self,
         hash: &FleetHash,
         overrides: &Overrides,
-    ) -> Result<Option<HashContent>, UnavailableReason> {
+    ) -> Replied<Option<HashContent>> {
         let read = || hash.hash.fields(hash.kind.max_fields());
         if hash.kind == HashKind::Limits {
             // Overrides end by this clock: it is read before the first of them.

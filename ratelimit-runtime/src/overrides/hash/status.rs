@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{FORBIDDEN_PAUSE, FleetHashes, Overrides};
 use crate::{
-    error::UnavailableReason,
+    error::{Replied, UnavailableReason},
     follow::Logged,
     overrides::{
         Shown,
@@ -69,7 +69,7 @@ impl Reporter {
     }
 }
 
-async fn report(hashes: &FleetHashes, overrides: &Overrides) -> Result<(), UnavailableReason> {
+async fn report(hashes: &FleetHashes, overrides: &Overrides) -> Replied<()> {
     let Some(until) = hashes.status.field(WATCHED).await? else { return Ok(()) };
     let now = hashes.status.time().await?;
     if until.parse().unwrap_or(0) < millis(now) {
@@ -97,7 +97,7 @@ impl Overrides {
     }
 }
 
-async fn read(hashes: &FleetHashes) -> Result<FleetStatus, UnavailableReason> {
+async fn read(hashes: &FleetHashes) -> Replied<FleetStatus> {
     let hash = &hashes.status;
     let now = hash.time().await?;
     let watched = (WATCHED.to_owned(), millis(now + WATCH).to_string());

@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::{Arguments, Attempt, MILLISECOND, Number, Numbers, SCRIPTS, ScriptOp};
 use crate::{
-    error::UnavailableReason,
+    error::{Replied, UnavailableReason},
     key::Key,
     policy::{Policy, StateKind},
     redis::transport::{Command, next_echo},
@@ -118,7 +118,7 @@ impl<'a> LeaseCall<'a> {
     }
 
     /// Reads the reply: nothing if no units were wanted.
-    pub(crate) fn decode(&self, reply: &Value) -> Result<Option<Grant>, UnavailableReason> {
+    pub(crate) fn decode(&self, reply: &Value) -> Replied<Option<Grant>> {
         if self.request.want == 0 {
             return Ok(None);
         }

@@ -2,6 +2,7 @@
 
 use super::super::turn_line::SEEN;
 use super::*;
+use crate::error::UnavailableReason;
 
 #[test]
 fn the_first_call_asks_for_its_turn_once_a_second_and_others_only_when_it_has_not() {

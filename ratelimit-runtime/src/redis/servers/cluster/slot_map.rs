@@ -10,7 +10,7 @@ use tokio::{
 
 use super::slot::{Range, SLOTS, ranges};
 use crate::{
-    error::UnavailableReason,
+    error::{Replied, UnavailableReason},
     redis::{
         servers::{
             breaker::Breaker,
@@ -153,7 +153,7 @@ impl SlotMap {
         Err(cause)
     }
 
-    async fn fetch_from(node: &Node) -> Result<Vec<Range>, UnavailableReason> {
+    async fn fetch_from(node: &Node) -> Replied<Vec<Range>> {
         let command = redis::cmd("CLUSTER").arg("SLOTS").take();
         let mut reply = node.start(command.into(), false, Lane::Main);
         let reply = reply.wait(Instant::now() + SLOTS_TIMEOUT).await?;
