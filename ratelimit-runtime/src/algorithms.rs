@@ -184,11 +184,8 @@ impl State {
     /// for which the state counts then.
     #[cold]
     pub(crate) fn keep_period(&mut self, now: Timestamp, period: Micros) -> Micros {
-        if let Self::SlidingWindow(log) = self {
-            log.keep_period(now, period)
-        } else {
-            Micros::ZERO
-        }
+        let Self::SlidingWindow(log) = self else { return Micros::ZERO };
+        log.keep_period(now, period)
     }
 
     /// Returns `true` if the state has the charge of a place, or its turn has come.
@@ -231,11 +228,8 @@ impl State {
     /// Admits nobody before `ends`, unless a longer pause goes on, and moves the turns that lie ahead behind it.
     /// Returns the time for which the state then counts. Only sliding windows have pauses.
     pub(crate) fn pause(&mut self, now: Timestamp, ends: Timestamp, policy: &Policy) -> Micros {
-        if let Self::SlidingWindow(log) = self {
-            log.pause(now, ends, policy)
-        } else {
-            Micros::ZERO
-        }
+        let Self::SlidingWindow(log) = self else { return Micros::ZERO };
+        log.pause(now, ends, policy)
     }
 
     /// Gives back units that were taken at a time, which lifts a block that began since for lack of them.
