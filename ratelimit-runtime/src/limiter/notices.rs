@@ -26,14 +26,9 @@ struct Notice {
     is_invalid: bool,
     /// `true` once it was logged that a lease has few units.
     has_small_lease: bool,
-    dry_run: Option<DryRun>,
-}
-
-/// The refusals of a dry run that are not logged yet.
-struct DryRun {
-    logged: Instant,
-    /// The number of calls since then.
-    calls: u64,
+    /// The time of the last entry about the dry run, and the calls since then that it would have refused.
+    dry_run_logged: Option<Instant>,
+    would_be_refused: u64,
 }
 
 impl Notices {
@@ -67,16 +62,13 @@ impl Notices {
     /// limit.
     pub(super) fn would_have_refused(&self, policy: &'static str, error: &RateLimitError) {
         let now = Instant::now();
-        let calls = self.change(policy, |notice| match &mut notice.dry_run {
-            Some(before) if now.saturating_duration_since(before.logged) < PAUSE => {
-                before.calls += 1;
-                None
-            }
-            before => {
-                let calls = before.as_ref().map_or(0, |before| before.calls) + 1;
-                *before = Some(DryRun { logged: now, calls: 0 });
-                Some(calls)
-            }
+        let calls = self.change(policy, |notice| {
+            notice.would_be_refused += 1;
+            let is_over = |at: Instant| now.saturating_duration_since(at) >= PAUSE;
+            notice.dry_run_logged.is_none_or(is_over).then(|| {
+                notice.dry_run_logged = Some(now);
+                mem::take(&mut notice.would_be_refused)
+            })
         });
         if let Some(calls) = calls {
             tracing::info!(policy, calls, latest = %error, "dry run: calls would have been refused");
