@@ -95,6 +95,11 @@ impl KeyQueue {
         Self { line, permits, is_remote, ..Self::default() }
     }
 
+    /// Returns what follows from the changes since this was last called.
+    fn take_after(&mut self) -> Aftermath {
+        Aftermath { woken: mem::take(&mut self.line.woken), ..mem::take(&mut self.after) }
+    }
+
     fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
@@ -145,10 +150,10 @@ impl KeyQueue {
             if let Some(WaitStage::InLine(position, _)) = self.calls.get_mut(&own.waiter.number) {
                 *position = last;
             }
-            self.after.woken.push(Arc::clone(&own.waiter));
+            self.line.woken.push(Arc::clone(&own.waiter));
             (own, last) = (behind, *at);
         }
-        let freed = self.line.remove(last, &mut self.after.woken);
+        let freed = self.line.remove(last);
         self.after.freed.push(freed);
     }
 
@@ -209,7 +214,7 @@ impl KeyQueue {
                 self.ask_anew(|turn| turn.comes <= now && known_until(turn) <= now);
             }
         }
-        self.line.end_check(now, &mut self.after.woken);
+        self.line.end_check(now);
     }
 
     /// Moves a turn to its standing, asked for at `seen` and received at `now`.
@@ -254,14 +259,14 @@ impl KeyQueue {
             turn.comes = next.map_or(turn.comes, |next| turn.comes.min(next));
             next = Some(turn.comes);
             // Some sleep until the queue is asked for once more.
-            self.after.woken.push(Arc::clone(&turn.waiter));
+            self.line.woken.push(Arc::clone(&turn.waiter));
         }
         self.ask_anew(|turn| turn.is_moved && turn.comes > turn.waiter.ends());
     }
 
     /// Lets the first call ask at once whether its turn has come nearer.
     pub(super) fn hurry(&mut self) {
-        self.line.hurry(&mut self.after.woken);
+        self.line.hurry();
     }
 
     /// Lets each call that gets first ask whether its turn comes nearer under another policy.

@@ -105,7 +105,7 @@ fn index(waiter: &Arc<Waiter>) -> usize {
 impl World {
     /// Makes the changes that follow from a move.
     fn follow(&mut self) {
-        let Aftermath { asked, freed, checked, .. } = mem::take(&mut self.queue.after);
+        let Aftermath { asked, freed, checked, .. } = self.queue.take_after();
         for turn in freed {
             self.store.settle(at(self.now), &turn.place().leave());
         }
@@ -119,7 +119,7 @@ impl World {
             if let Some((standing, _)) = standing {
                 self.queue.stands(self.queue.line.position_of(&turn), standing, now, now);
             }
-            self.queue.line.end_check(now, &mut self.queue.after.woken);
+            self.queue.line.end_check(now);
             self.follow();
         }
     }

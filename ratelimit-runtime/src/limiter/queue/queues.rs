@@ -45,7 +45,7 @@ impl Queues {
         let queue = queues.entry(Arc::clone(key)).or_insert_with(new);
         let changed = change(queue);
         queue.ask_for_permit();
-        let after = mem::take(&mut queue.after);
+        let after = queue.take_after();
         if queue.is_empty() {
             queues.remove(key);
         }
@@ -77,7 +77,7 @@ impl Queues {
         if !self.is_empty() {
             let hurry = |queue: &mut KeyQueue| {
                 queue.hurry();
-                mem::take(&mut queue.after.woken)
+                mem::take(&mut queue.line.woken)
             };
             let woken = self.by_key.lock().get_mut(&text_of(key)).map(hurry);
             wake(woken.into_iter().flatten());

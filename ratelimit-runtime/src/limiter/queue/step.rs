@@ -137,7 +137,7 @@ impl KeyQueue {
                 Some(Grace { naps: NAPS, .. }) => {}
                 last => {
                     let before = self.line.turns.range(..position);
-                    self.after.woken.extend(before.map(|(_, turn)| Arc::clone(&turn.waiter)));
+                    self.line.woken.extend(before.map(|(_, turn)| Arc::clone(&turn.waiter)));
                     let (ends, naps) = (now + NAP, last.map_or(1, |grace| grace.naps + 1));
                     self.line.grace = Some(Grace { ends, naps });
                     return Some(ends);
@@ -147,7 +147,7 @@ impl KeyQueue {
         while let Some((&first, _)) = self.line.turns.first_key_value()
             && first <= position
         {
-            let turn = self.line.remove(first, &mut self.after.woken);
+            let turn = self.line.remove(first);
             let number = turn.waiter.number;
             if let Some(WaitStage::InLine(_, permit)) = self.calls.remove(&number) {
                 let decided = Decided { outcome: Ok(turn.outcome), permit };
@@ -201,9 +201,9 @@ impl KeyQueue {
         if is_current && !is_busy {
             self.permits.leave(waiter);
         }
-        self.after.woken.push(Arc::clone(waiter));
+        self.line.woken.push(Arc::clone(waiter));
         let stage = if let Some(turn) = turn.clone().filter(|_| is_in_line) {
-            let position = self.line.insert(turn, &mut self.after.woken);
+            let position = self.line.insert(turn);
             if is_overridden {
                 self.hurry_each();
             }

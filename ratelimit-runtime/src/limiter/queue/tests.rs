@@ -75,7 +75,7 @@ impl TestQueue {
 
     /// Returns the calls that are to look again.
     fn woken(&mut self) -> Vec<char> {
-        mem::take(&mut self.queue.after.woken).iter().map(name).collect()
+        mem::take(&mut self.queue.line.woken).iter().map(name).collect()
     }
 
     /// Adds a call whose reply came so late. Returns the calls whose turns it changes.
@@ -100,7 +100,7 @@ impl TestQueue {
 
     fn add_turn(&mut self, turn: QueuedTurn) -> Vec<char> {
         let number = turn.waiter.number;
-        let position = self.queue.line.insert(turn, &mut self.queue.after.woken);
+        let position = self.queue.line.insert(turn);
         self.queue.calls.insert(number, WaitStage::InLine(position, None));
         self.woken()
     }
@@ -124,7 +124,7 @@ impl TestQueue {
         let turn = self.turn(waiter);
         let passed = {
             let position = self.queue.line.position_of(&turn).unwrap();
-            self.queue.line.remove(position, &mut self.queue.after.woken)
+            self.queue.line.remove(position)
         };
         self.queue.calls.remove(&turn.waiter.number);
         (passed, self.woken())
@@ -137,7 +137,7 @@ impl TestQueue {
     }
 
     fn asked_anew(&mut self) -> String {
-        let Aftermath { asked, freed, .. } = mem::take(&mut self.queue.after);
+        let Aftermath { asked, freed, .. } = self.queue.take_after();
         let asked: String = asked.iter().map(|question| name(&question.waiter)).collect();
         assert_eq!(asked, freed.iter().map(|turn| name(&turn.waiter)).collect::<String>());
         asked
@@ -161,7 +161,7 @@ impl TestQueue {
     }
 
     fn end_check(&mut self, now: Instant) -> Vec<char> {
-        self.queue.line.end_check(now, &mut self.queue.after.woken);
+        self.queue.line.end_check(now);
         self.woken()
     }
 

@@ -1,6 +1,4 @@
 //! The promised turns of a queue, in their order, and the questions for the first of them.
-//!
-//! A change names the calls that are woken, which look again.
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
@@ -35,6 +33,8 @@ pub(super) struct TurnLine {
     pub(super) is_moving: bool,
     /// The grace of calls that have not passed, although they were woken.
     pub(super) grace: Option<Grace>,
+    /// The calls that a change has woken, which look again.
+    pub(super) woken: Vec<Arc<Waiter>>,
 }
 
 /// The time that a call gives those before it, which were woken.
@@ -65,8 +65,9 @@ impl TurnLine {
         self.turns.values().next()
     }
 
-    fn wake_first(&self, woken: &mut Vec<Arc<Waiter>>) {
-        woken.extend(self.first().map(|first| Arc::clone(&first.waiter)));
+    fn wake_first(&mut self) {
+        let first = self.first().map(|first| Arc::clone(&first.waiter));
+        self.woken.extend(first);
     }
 
     /// Returns the position of a turn. Only those of its instant are compared.
@@ -78,18 +79,14 @@ impl TurnLine {
 
     /// Adds a turn behind those that are earlier or the same. Replies may come in another order than their
     /// turns, and late: a call before this one passes no later.
-    pub(super) fn insert(
-        &mut self,
-        turn: QueuedTurn,
-        woken: &mut Vec<Arc<Waiter>>,
-    ) -> TurnPosition {
+    pub(super) fn insert(&mut self, turn: QueuedTurn) -> TurnPosition {
         self.is_moving &= !self.turns.is_empty();
         self.added += 1;
         let (position, mut comes) = ((turn.outcome.mark.at, self.added), turn.comes);
         let before = self.turns.range_mut(..position).rev().map(|(_, before)| before);
         for before in before.take_while(|before| before.comes > comes) {
             before.comes = comes;
-            woken.push(Arc::clone(&before.waiter));
+            self.woken.push(Arc::clone(&before.waiter));
         }
         if let Some((_, next)) = self.turns.range(position..).next() {
             comes = comes.min(next.comes);
@@ -104,26 +101,22 @@ impl TurnLine {
     }
 
     /// Removes a turn. If it was the first, the next one may have come nearer with it.
-    pub(super) fn remove(
-        &mut self,
-        position: TurnPosition,
-        woken: &mut Vec<Arc<Waiter>>,
-    ) -> QueuedTurn {
+    pub(super) fn remove(&mut self, position: TurnPosition) -> QueuedTurn {
         let is_first = self.is_first(position);
         let turn = self.turns.remove(&position).expect("a turn of the queue");
         self.grace = None;
         if is_first {
             let has_moved = self.asked.as_mut().map(|asked| mem::take(&mut asked.has_moved));
             self.hurries |= has_moved == Some(true) || self.asks_each;
-            self.wake_first(woken);
+            self.wake_first();
         }
         turn
     }
 
     /// Lets the first call ask at once whether its turn has come nearer.
-    pub(super) fn hurry(&mut self, woken: &mut Vec<Arc<Waiter>>) {
+    pub(super) fn hurry(&mut self) {
         self.hurries = true;
-        self.wake_first(woken);
+        self.wake_first();
     }
 
     /// Returns a function from a turn to the time until which it counts as promised. The first turn is checked for
@@ -137,10 +130,10 @@ impl TurnLine {
     }
 
     /// Lets the first call look again after a check, and those whose turn has come.
-    pub(super) fn end_check(&mut self, now: Instant, woken: &mut Vec<Arc<Waiter>>) {
+    pub(super) fn end_check(&mut self, now: Instant) {
         self.asked = self.asked.map(|asked| TurnQuestion { is_answered: true, ..asked });
         let turns = self.turns.values().enumerate();
         let looks = turns.take_while(|(index, turn)| *index == 0 || turn.comes <= now);
-        woken.extend(looks.map(|(_, turn)| Arc::clone(&turn.waiter)));
+        self.woken.extend(looks.map(|(_, turn)| Arc::clone(&turn.waiter)));
     }
 }
