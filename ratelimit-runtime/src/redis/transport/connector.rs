@@ -66,7 +66,7 @@ impl Connector {
     }
 
     /// Connects, with RESP3 if the server has it and the URL names no version.
-    pub(super) async fn connect(&self) -> RedisResult<NewConnection> {
+    pub(super) async fn connect(self) -> RedisResult<NewConnection> {
         let settings = self.target.servers[0].redis_settings();
         let login = match &self.target.options.credentials {
             Some(provider) => Some(provider.for_connect().await?),

@@ -185,10 +185,6 @@ async fn log_in(
 
 /// Connects on the runtime that made the limiter.
 async fn connect(connector: &Connector) -> RedisResult<NewConnection> {
-    let work = || {
-        let connector = connector.clone();
-        async move { connector.connect().await }
-    };
     // On the heap: the future is large.
-    Box::pin(connector.target.options.home.run(work)).await
+    Box::pin(connector.target.options.home.run(|| connector.clone().connect())).await
 }
