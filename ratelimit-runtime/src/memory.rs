@@ -265,7 +265,7 @@ impl MemoryStore {
         let outcome = entry.decide(now, request, &mut |bytes| {
             more.bytes = bytes;
             // Mostly a call needs none. It is asked for at most once, and perhaps more than is used.
-            let has_room = bytes == 0 || self.budget.lock().take(key.name.text(), more);
+            let has_room = bytes == 0 || self.budget.lock().take(key.name.text(), more).is_some();
             if has_room {
                 granted.bytes += bytes;
             }
@@ -302,7 +302,7 @@ impl MemoryStore {
         let evicted = table.evict_some(now, &self.hasher, forgotten);
         let mut budget = self.budget.lock();
         budget.release_all(&evicted);
-        let name = budget.take_key(lookup.key.name.text(), more);
+        let name = budget.take(lookup.key.name.text(), more);
         drop(budget);
         let Some(name) = name else {
             drop(table);

@@ -100,17 +100,9 @@ impl Budget {
         has_room(self.bounds, self.used, self.used_by(limit), more)
     }
 
-    /// Takes this much more for the limit. Returns `false`, and takes nothing, if there is no room.
-    pub(super) fn take(&mut self, limit: &'static str, more: Usage) -> bool {
-        self.take_key(limit, more).is_some()
-    }
-
-    /// Takes this much more for the limit, and returns its interned name.
-    pub(super) fn take_key(
-        &mut self,
-        limit: &'static str,
-        more: Usage,
-    ) -> Option<&'static PolicyName> {
+    /// Takes this much more for the limit, and returns its interned name. Returns nothing, and takes nothing, if there
+    /// is no room.
+    pub(super) fn take(&mut self, limit: &'static str, more: Usage) -> Option<&'static PolicyName> {
         #[cfg(test)]
         {
             assert!(self.asks_left > 0, "a call asks for memory again and again");
@@ -185,7 +177,7 @@ mod tests {
         while is_taken {
             is_taken = false;
             for limit in limits {
-                is_taken |= budget.take(limit, KEY);
+                is_taken |= budget.take(limit, KEY).is_some();
             }
         }
         limits.iter().map(|limit| budget.used_by(limit).keys).collect()
@@ -216,7 +208,7 @@ mod tests {
             for most in 3 * count + 1..200 {
                 let mut budget = budget(most, usize::MAX);
                 fill(&mut budget, &NAMES[..count]);
-                assert!(budget.take(NAMES[count], KEY), "{most} for {count}");
+                assert!(budget.take(NAMES[count], KEY).is_some(), "{most} for {count}");
                 assert!(budget.used().keys <= most);
             }
         }
@@ -226,9 +218,9 @@ mod tests {
     fn a_store_of_one_key_takes_one_and_a_store_without_bounds_all() {
         assert_eq!(fill(&mut budget(1, usize::MAX), &["a"]), [1]);
         let mut budget = budget(usize::MAX, usize::MAX);
-        assert!(budget.take("a", Usage { keys: usize::MAX / 2, bytes: usize::MAX / 2 }));
-        assert!(budget.take("a", KEY));
-        assert!(!budget.take("b", Usage { keys: 1, bytes: usize::MAX }));
+        assert!(budget.take("a", Usage { keys: usize::MAX / 2, bytes: usize::MAX / 2 }).is_some());
+        assert!(budget.take("a", KEY).is_some());
+        assert!(budget.take("b", Usage { keys: 1, bytes: usize::MAX }).is_none());
     }
 
     #[test]
@@ -236,9 +228,9 @@ mod tests {
         let mut budget = budget(4, 1_000);
         fill(&mut budget, &["a", "b"]);
         assert!(!budget.has_room("a", KEY));
-        assert!(budget.take("a", Usage { keys: 0, bytes: 500 }));
-        assert!(!budget.take("a", Usage { keys: 0, bytes: 500 }));
-        assert!(budget.take("b", Usage { keys: 0, bytes: 300 }));
+        assert!(budget.take("a", Usage { keys: 0, bytes: 500 }).is_some());
+        assert!(budget.take("a", Usage { keys: 0, bytes: 500 }).is_none());
+        assert!(budget.take("b", Usage { keys: 0, bytes: 300 }).is_some());
     }
 
     #[test]
