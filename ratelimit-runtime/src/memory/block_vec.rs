@@ -1,7 +1,7 @@
 //! A dense list that grows and shrinks by blocks: no call waits for a copy of the whole list, and it
 //! is never half empty.
 
-use std::ops::{Index, IndexMut};
+use std::ops::Index;
 
 use crate::time::Timestamp;
 
@@ -84,8 +84,8 @@ impl<T> BlockVec<T> {
         if self.blocks.last().is_some_and(|last| last.items.is_empty()) {
             self.blocks.pop();
         }
-        if let (Some(last), true) = (last, at < self.len()) {
-            self[at] = last;
+        if let (Some(last), Some(place)) = (last, self.get_mut(at)) {
+            *place = last;
         }
     }
 }
@@ -96,13 +96,6 @@ impl<T> Index<usize> for BlockVec<T> {
     #[inline]
     fn index(&self, at: usize) -> &T {
         &self.blocks[at / BLOCK_LEN].items[at % BLOCK_LEN]
-    }
-}
-
-impl<T> IndexMut<usize> for BlockVec<T> {
-    #[inline]
-    fn index_mut(&mut self, at: usize) -> &mut T {
-        &mut self.blocks[at / BLOCK_LEN].items[at % BLOCK_LEN]
     }
 }
 

@@ -226,7 +226,7 @@ mod tests {
             let expires = if number == 100 { 1 } else { 5 };
             insert(&mut table, &hasher, number, Timestamp::new(expires));
         }
-        table.entries[100].expires = Timestamp::new(9);
+        table.entries.get_mut(100).unwrap().expires = Timestamp::new(9);
         assert_eq!(evict_all(&mut table, &hasher, 1), (0, BLOCK_LEN));
         assert_eq!(evict_all(&mut table, &hasher, 4), (0, 0));
         assert_eq!(table.next_expiry(), Timestamp::new(5));
@@ -287,7 +287,8 @@ mod tests {
                     // A call to a known key.
                     let at = rng.usize(..table.len());
                     let more = Micros::new(rng.u64(..50));
-                    table.entries[at].expires = table.entries[at].expires + more;
+                    let entry = table.entries.get_mut(at).unwrap();
+                    entry.expires = entry.expires + more;
                 }
                 _ => {}
             }

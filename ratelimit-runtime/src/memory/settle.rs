@@ -68,7 +68,7 @@ impl MemoryStore {
         let mut table = shard.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
         let at = table.find(&lookup, now)?;
-        let entry = &mut table.entries[at];
+        let entry = table.entries.get_mut(at)?;
         let (before, until) = (entry.bytes(), entry.expires);
         let changed = change(entry, now);
         let (after, expires) = (entry.bytes(), entry.expires);

@@ -199,7 +199,7 @@ impl ShardTable {
 
     #[inline(always)]
     pub(super) fn find_mut(&mut self, lookup: &Lookup<'_>, now: Timestamp) -> Option<&mut Entry> {
-        self.find(lookup, now).map(|at| &mut self.entries[at])
+        self.find(lookup, now).and_then(|at| self.entries.get_mut(at))
     }
 
     /// Returns the position of a key that does not count as absent.
