@@ -100,15 +100,6 @@ impl KeyQueue {
         Aftermath { woken: mem::take(&mut self.line.woken), ..mem::take(&mut self.after) }
     }
 
-    fn is_empty(&self) -> bool {
-        self.calls.is_empty()
-    }
-
-    /// Returns `true` if calls wait for a permit.
-    fn has_permit_waiters(&self) -> bool {
-        !self.permits.is_empty()
-    }
-
     /// Records that a permit may be free.
     pub(super) fn permit_is_free(&mut self) {
         self.permits.freed();

@@ -46,7 +46,7 @@ impl Queues {
         let changed = change(queue);
         queue.ask_for_permit();
         let after = queue.take_after();
-        if queue.is_empty() {
+        if queue.calls.is_empty() {
             queues.remove(key);
         }
         self.count.store(queues.len(), Ordering::SeqCst);
@@ -69,7 +69,7 @@ impl Queues {
 
     /// Returns `true` if calls of this process wait for a permit of the key.
     pub(in crate::limiter) fn has_queue(&self, key: KeyRef<'_>) -> bool {
-        self.by_key.lock().get(&text_of(key)).is_some_and(KeyQueue::has_permit_waiters)
+        self.by_key.lock().get(&text_of(key)).is_some_and(|queue| !queue.permits.is_empty())
     }
 
     /// Lets the first call of the key's queue ask whether its turn has come nearer.

@@ -62,7 +62,7 @@ fn calls_ask_in_turn_until_one_asks_in_vain() {
     permits.leave('b');
     assert_eq!(permits.next(), Some('c'));
     permits.leave('c');
-    assert!(permits.queue.is_empty() && permits.next().is_none());
+    assert!(permits.queue.calls.is_empty() && permits.next().is_none());
 }
 
 #[tokio::test(start_paused = true)]
