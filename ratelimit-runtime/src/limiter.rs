@@ -183,7 +183,7 @@ impl Limiter {
         // An `async fn` would move the checks once more.
         async move {
             let mut calls = checks.each_ref().map(|check| self.join(check));
-            ask_all(&mut calls.each_mut()).await?;
+            ask_all(&mut calls).await?;
             Ok(array::from_fn(|index| admitted(calls[index].take_answer())))
         }
     }

@@ -146,7 +146,8 @@ impl CallBuilder {
             (self.caller.clone(), None)
         };
         let counters = recorded(limiter, resolved, policy);
-        let (limiter, options) = (limiter.clone(), self.options);
+        let (limiter, mut options) = (limiter.clone(), self.options);
+        options.kind = CallKind::JointFunction;
         let observed_as = observed_as.map(Box::new);
         let call =
             FunctionCall { limiter, declared, given, caller, observed_as, counters, options };

@@ -9,7 +9,7 @@ use super::{
     Limiter,
     call::Call,
     check::Check,
-    owned_call::{CallKind, Options},
+    owned_call::Options,
     start::{PendingAnswer, Started},
 };
 use crate::{
@@ -31,7 +31,7 @@ type JointAnswers<const N: usize, A> = Result<[A; N], Refused>;
 type AskedCalls = Result<Option<(usize, PendingAnswer<Answer<Decision>>)>, Refused>;
 
 /// One of several calls, and its answer. Dropping it gives back what it has taken.
-pub(super) struct JointCall<T: AsCall> {
+pub struct JointCall<T: AsCall> {
     /// The call, unless it is not checked.
     call: Option<T>,
     answer: Option<Answer<Decision>>,
@@ -40,10 +40,10 @@ pub(super) struct JointCall<T: AsCall> {
 }
 
 /// One of several calls of an annotated function.
-pub struct JointCheck(JointCall<FunctionCall>);
+pub type JointCheck = JointCall<FunctionCall>;
 
 /// A call of an annotated function, with its limiter.
-pub(crate) struct FunctionCall {
+pub struct FunctionCall {
     pub(crate) limiter: Limiter,
     /// The policy of the callsite, and the one that comes with the call in its place.
     pub(crate) declared: &'static Policy,
@@ -56,7 +56,7 @@ pub(crate) struct FunctionCall {
 }
 
 /// A call, borrowed while the checks live or owned.
-pub(super) trait AsCall {
+pub trait AsCall {
     /// Returns the call.
     fn as_call(&self) -> Call<'_>;
 }
@@ -78,7 +78,7 @@ impl AsCall for FunctionCall {
 
 impl<T: AsCall> JointCall<T> {
     #[inline]
-    fn new(call: T) -> Self {
+    pub(crate) fn new(call: T) -> Self {
         Self { call: Some(call), answer: None, is_soft: false }
     }
 
@@ -128,6 +128,11 @@ impl<T: AsCall> JointCall<T> {
         call.options.id.is_none().then_some((call, decision))
     }
 
+    /// Returns `true` if the drop gives back at once what the call has taken.
+    fn is_freed_at_once(&self) -> bool {
+        self.taken().is_none_or(|(call, _)| call.limiter.is_in_memory())
+    }
+
     /// Gives the charge and the permit back. If that fails, the drop of this part sends it again.
     async fn give_back(&self) {
         if let Some((call, decision)) = self.taken() {
@@ -140,22 +145,16 @@ impl<T: AsCall> JointCall<T> {
 }
 
 impl JointCheck {
-    #[inline]
-    pub(crate) fn new(mut call: FunctionCall) -> Self {
-        call.options.kind = CallKind::JointFunction;
-        Self(JointCall::new(call))
-    }
-
     /// A call that is not checked.
     #[must_use]
     pub fn skipped(decision: Decision) -> Self {
-        Self(JointCall { call: None, answer: Some(Ok(decision)), is_soft: false })
+        Self { call: None, answer: Some(Ok(decision)), is_soft: false }
     }
 
     /// Lets the other calls be asked although this one is refused.
     #[must_use]
     pub fn soft(mut self) -> Self {
-        self.0.is_soft = true;
+        self.is_soft = true;
         self
     }
 }
@@ -169,10 +168,10 @@ impl<T: AsCall> Drop for JointCall<T> {
     }
 }
 
-/// Several calls.
-struct AllCalls<'c, 'j, T: AsCall>(&'c mut [&'j mut JointCall<T>]);
+/// Several calls. Their decisions are read once all are admitted, if they are not `UNREAD`.
+struct AllCalls<'c, T: AsCall, const UNREAD: bool>(&'c mut [JointCall<T>]);
 
-impl<T: AsCall> AllCalls<'_, '_, T> {
+impl<T: AsCall, const UNREAD: bool> AllCalls<'_, T, UNREAD> {
     /// Returns the calls that are not answered yet, with their indices.
     fn open(&self) -> impl Iterator<Item = (usize, Call<'_>)> {
         let parts = self.0.iter().enumerate();
@@ -196,7 +195,7 @@ impl<T: AsCall> AllCalls<'_, '_, T> {
     /// Keeps the answer. The result is a refusal that refuses all calls.
     #[inline(always)]
     fn receive(&mut self, index: usize, answer: Answer<Decision>) -> Result<(), Refused> {
-        let part = &mut *self.0[index];
+        let part = &mut self.0[index];
         match answer {
             Err(error) if !part.is_soft => Err((index, error)),
             answer => {
@@ -209,11 +208,13 @@ impl<T: AsCall> AllCalls<'_, '_, T> {
     /// Asks the calls until one has to be awaited.
     fn start(&mut self) -> AskedCalls {
         // Memory remembers no refusals.
-        let is_asked_once = |call: Call<'_>| {
-            call.limiter.is_in_memory() && call.takes_one_unit() || call.takes_units_in_memory()
-        };
-        if self.open().all(|(_, call)| is_asked_once(call)) {
-            return self.ask(0..self.0.len());
+        if self.open().all(|(_, call)| call.limiter.is_in_memory() && call.takes_one_unit()) {
+            let read = self.0.len() - usize::from(UNREAD);
+            let asked = self.ask::<true>(0..read);
+            return if UNREAD && asked.is_ok() { self.ask_unread(read) } else { asked };
+        }
+        if self.open().all(|(_, call)| call.takes_units_in_memory()) {
+            return self.ask::<false>(0..self.0.len());
         }
         // Each of two that may wait would hold what it has taken meanwhile.
         if let Some((index, call)) = self.waiting().nth(1) {
@@ -229,19 +230,30 @@ impl<T: AsCall> AllCalls<'_, '_, T> {
     /// others, so that nothing is taken meanwhile.
     fn ask_after(&mut self, first: Option<usize>) -> AskedCalls {
         let waiting = self.waiting().next().map(|(index, _)| index);
-        self.ask(first.into_iter().chain(waiting).chain(0..self.0.len()))
+        self.ask::<false>(first.into_iter().chain(waiting).chain(0..self.0.len()))
     }
 
     /// Asks the calls in this order until one has to be awaited.
-    fn ask(&mut self, order: impl Iterator<Item = usize>) -> AskedCalls {
+    #[inline(always)]
+    fn ask<const IS_SINGLE: bool>(&mut self, order: impl Iterator<Item = usize>) -> AskedCalls {
         for index in order {
             let Some(call) = self.0[index].open() else { continue };
-            match call.start() {
+            match if IS_SINGLE { call.take_units::<_, true>() } else { call.start() } {
                 Started::Ready(answer) => self.receive(index, answer)?,
                 Started::Pending(answer) => return Ok(Some((index, answer))),
             }
         }
         Ok(None)
+    }
+
+    /// Asks a call of memory that no other one follows: what it takes is not given back.
+    fn ask_unread(&self, index: usize) -> AskedCalls {
+        let part = &self.0[index];
+        match part.open().map(Call::take_units::<(), true>) {
+            Some(Started::Ready(Err(error))) if !part.is_soft => Err((index, error)),
+            Some(Started::Pending(_)) => unreachable!("memory decides at once"),
+            Some(Started::Ready(_)) | None => Ok(None),
+        }
     }
 
     /// Awaits the answers. After a refusal what was taken is given back.
@@ -280,7 +292,7 @@ impl Limiter {
         checks: &[Check<'_>],
     ) -> Result<Vec<Decision>, RateLimitError> {
         let mut calls: Vec<_> = checks.iter().map(|check| self.join(check)).collect();
-        ask_all(&mut calls.iter_mut().collect::<Vec<_>>()).await?;
+        ask_all(&mut calls).await?;
         Ok(calls.iter_mut().map(|call| admitted(call.take_answer())).collect())
     }
 
@@ -291,8 +303,8 @@ impl Limiter {
 }
 
 /// Decides several calls. Each has an answer then, unless one is refused.
-pub(super) async fn ask_all(calls: &mut [&mut JointCall<Call<'_>>]) -> Result<(), RateLimitError> {
-    let mut calls = AllCalls(calls);
+pub(super) async fn ask_all(calls: &mut [JointCall<Call<'_>>]) -> Result<(), RateLimitError> {
+    let mut calls = AllCalls::<_, false>(calls);
     match calls.start() {
         Ok(None) => Ok(()),
         asked => calls.finish(asked).await.map_err(|(_, error)| error),
@@ -326,36 +338,30 @@ impl Call<'_> {
 /// Starts several calls. The result has the answers, none of which is a refusal unless its call is soft; or the
 /// refusal of one of them, by its index.
 pub fn decide_all<const N: usize>(parts: [JointCheck; N]) -> Started<JointAnswers<N, Answer>> {
-    start_all(parts, JointCall::take_answer)
+    start_all::<N, false, _>(parts, JointCall::take_answer)
 }
 
 /// Starts several calls of which no answer is kept, as [`decide_all`].
 pub fn admit_all<const N: usize>(parts: [JointCheck; N]) -> Started<JointAnswers<N, ()>> {
-    start_all(parts, JointCall::admit)
+    start_all::<N, true, _>(parts, JointCall::admit)
 }
 
 /// Starts several calls. Each is passed to `end` once all are admitted.
 #[inline]
-fn start_all<const N: usize, A: 'static>(
+fn start_all<const N: usize, const UNREAD: bool, A: 'static>(
     mut parts: [JointCheck; N],
     end: fn(&mut JointCall<FunctionCall>) -> A,
 ) -> Started<JointAnswers<N, A>> {
-    let end_all =
-        move |parts: &mut [JointCheck; N]| array::from_fn(|index| end(&mut parts[index].0));
-    match AllCalls(&mut calls_of(&mut parts)).start() {
+    let end_all = move |parts: &mut [JointCheck; N]| array::from_fn(|index| end(&mut parts[index]));
+    match AllCalls::<_, UNREAD>(&mut parts).start() {
         Ok(None) => Started::Ready(Ok(end_all(&mut parts))),
         // Memory needs no await to be given back what was taken: the drop of the parts does it.
-        Err(refused)
-            if parts
-                .iter()
-                .filter_map(|JointCheck(call)| call.taken())
-                .all(|(it, _)| it.limiter.is_in_memory()) =>
-        {
+        Err(refused) if parts.iter().all(JointCall::is_freed_at_once) => {
             free(parts);
             Started::Ready(Err(refused))
         }
         asked => Started::Pending(Box::pin(async move {
-            let finished = AllCalls(&mut calls_of(&mut parts)).finish(asked).await;
+            let finished = AllCalls::<_, UNREAD>(&mut parts).finish(asked).await;
             if let Err(refused) = finished {
                 free(parts);
                 return Err(refused);
@@ -370,12 +376,6 @@ fn start_all<const N: usize, A: 'static>(
 fn free<const N: usize>(parts: [JointCheck; N]) {
     drop(parts);
     observe::free_ended();
-}
-
-/// Returns the calls, which stay where they are.
-#[inline]
-fn calls_of<const N: usize>(parts: &mut [JointCheck; N]) -> [&mut JointCall<FunctionCall>; N] {
-    parts.each_mut().map(|JointCheck(call)| call)
 }
 
 /// Returns the decision of a call that is not soft.

@@ -15,7 +15,7 @@ use crate::{
 /// A call as the pipeline receives it, from a check by hand, a task that outlives one, or an annotated
 /// function: references, which stay in registers.
 #[derive(Clone, Copy)]
-pub(crate) struct Call<'a> {
+pub struct Call<'a> {
     pub(crate) limiter: &'a Limiter,
     pub(crate) policy: &'a Policy,
     pub(crate) caller: &'a Caller,

@@ -102,7 +102,7 @@ impl Call<'_> {
     /// Takes the units of a plain call, and a permit. One that `IS_SINGLE` takes one unit and no permit. Mostly nobody
     /// reads more of the answer than its times.
     #[inline(always)]
-    fn take_units<A: Admission, const IS_SINGLE: bool>(self) -> Started<Answer<A>> {
+    pub(super) fn take_units<A: Admission, const IS_SINGLE: bool>(self) -> Started<Answer<A>> {
         let is_sampled = self.counters.is_some_and(|limit| limit.of_thread().is_sampled());
         if A::READS || is_sampled || observe::is_observed() {
             return self.take_units_and_read::<A, IS_SINGLE>(is_sampled);
