@@ -162,6 +162,7 @@ impl State {
 
     /// Returns the time until the state decides like an absent one; nothing for one of which only its calls know: a log of
     /// single units, and a line.
+    #[inline]
     pub(crate) fn lasts(&self, now: Timestamp) -> Option<Micros> {
         match self {
             Self::SlidingWindow(log) => log.newest_unit().is_none().then(|| log.lasts(now, now)),

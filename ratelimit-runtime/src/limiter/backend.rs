@@ -288,12 +288,12 @@ impl Backend {
     pub(super) fn settle_here(
         &self,
         key: KeyRef<'_>,
-        settle: Settle,
+        settle: &Settle,
         decided_by: DecidedBy,
     ) -> Option<(&Opaque<RedisBackend>, Key)> {
         match &self.store {
-            Store::Memory(store) => store.settle(key, &settle),
-            Store::Redis(redis) if redis.settle_here(key, settle, decided_by) => {}
+            Store::Memory(store) => store.settle(key, settle),
+            Store::Redis(redis) if redis.settle_here(key, *settle, decided_by) => {}
             Store::Redis(redis) => return Some((redis, Key::compose(&self.prefix, key))),
         }
         None

@@ -20,7 +20,7 @@ impl Backend {
         let claimed = self.claim(decision, to, lifts_block);
         let Some((key, settle, mut guard)) = claimed else { return Ok(()) };
         if settle.from != settle.to
-            && let Some((redis, key)) = self.settle_here(key, settle, decision.decided_by())
+            && let Some((redis, key)) = self.settle_here(key, &settle, decision.decided_by())
         {
             let settled = redis.settle(&key, settle).await;
             settled.map_err(|reason| Unavailable::new(decision.policy(), reason))?;
@@ -35,7 +35,7 @@ impl Backend {
         let Some((key, settle, mut guard)) = claimed else { return };
         guard.release = false;
         if settle.from != settle.to
-            && let Some((redis, key)) = self.settle_here(key, settle, decision.decided_by())
+            && let Some((redis, key)) = self.settle_here(key, &settle, decision.decided_by())
         {
             redis.post(key, Content::Settle(settle));
         }

@@ -7,7 +7,7 @@
 use hashbrown::HashTable;
 
 use crate::{
-    key::{Lookup, StoredCaller},
+    key::{KeyRef, Lookup, StoredCaller},
     policy::{PolicyName, StateKind},
 };
 
@@ -44,16 +44,15 @@ impl PermitTable {
     /// Adds a call, and returns the caller's calls in flight.
     #[inline]
     pub(super) fn hold(&mut self, lookup: &Lookup<'_>) -> u32 {
-        let held = self.0.entry(lookup.hash, |it| it.is(lookup), |it| it.hash);
-        let mut held = held.or_insert_with(|| CallerPermits {
-            hash: lookup.hash,
-            state: lookup.key.state,
-            name: lookup.key.name,
-            caller: StoredCaller::new(lookup.key.caller),
-            calls: 0,
-        });
-        held.get_mut().calls += 1;
-        held.get().calls
+        let Lookup { key: KeyRef { state, name, caller }, hash } = *lookup;
+        if let Some(held) = self.0.find_mut(hash, |it| it.is(lookup)) {
+            held.calls += 1;
+            return held.calls;
+        }
+        let caller = StoredCaller::new(caller);
+        let held = CallerPermits { hash, state, name, caller, calls: 1 };
+        self.0.insert_unique(hash, held, |it| it.hash);
+        1
     }
 
     /// Removes a call.

@@ -69,9 +69,9 @@ impl MemoryStore {
         let now = self.clock.ordered(counted, &mut table.latest);
         let at = table.find(&lookup, now)?;
         let entry = table.entries.get_mut(at)?;
-        let (before, until) = (entry.bytes(), entry.expires);
+        let (before, until) = (entry.state.heap_bytes(), entry.expires);
         let changed = change(entry, now);
-        let (after, expires) = (entry.bytes(), entry.expires);
+        let (after, expires) = (entry.state.heap_bytes(), entry.expires);
         if expires < until {
             // Searches for room know it.
             table.entries.bring_forward(at, expires);

@@ -234,10 +234,11 @@ impl ShardTable {
         // Without a closure, which would be called for each candidate.
         for slot in self.index.iter_hash(wanted.hash()) {
             let at = slot.at as usize;
+            let Entry { caller, name, state, .. } = &self.entries[at];
             if slot.hash == wanted.hash
-                && self.entries[at].caller.is(&lookup.key.caller)
-                && self.entries[at].name.is(&lookup.key.name)
-                && self.entries[at].state.kind() == lookup.key.state
+                && caller.is(&lookup.key.caller)
+                && name.is(&lookup.key.name)
+                && state.kind() == lookup.key.state
             {
                 return Some(at);
             }

@@ -195,7 +195,7 @@ impl Limiter {
             return;
         }
         let (key, leave) = (waiter.key.as_key_ref(), turn.place().leave());
-        let Some((redis, key)) = self.inner.backend.settle_here(key, leave, outcome.decided_by)
+        let Some((redis, key)) = self.inner.backend.settle_here(key, &leave, outcome.decided_by)
         else {
             return self.inner.queues.hurry(key);
         };
