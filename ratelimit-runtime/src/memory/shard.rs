@@ -121,9 +121,10 @@ impl Entry {
     pub(super) fn settle(&mut self, now: Timestamp, settle: &Settle) {
         let before = self.state.newest_unit();
         let lasts = self.state.settle(now, settle);
-        self.extend(before, now, lasts);
+        self.extend(before, now, lasts.unwrap_or_default());
         if settle.lowered() > 0
-            && let Some(lasts) = self.state.lasts(now)
+            && !self.state.lasts_by_calls()
+            && let Some(lasts) = lasts
         {
             self.expires = self.expires.min(now + lasts);
         }
