@@ -160,6 +160,7 @@ impl State {
     }
 
     /// Returns `true` if only the calls of the state know how long it lasts: a log of single units, and a line.
+    #[inline]
     pub(crate) fn lasts_by_calls(&self) -> bool {
         matches!(self, Self::Line(_)) || self.newest_unit().is_some()
     }

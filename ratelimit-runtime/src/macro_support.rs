@@ -140,18 +140,20 @@ impl CallBuilder {
         let declared = &resolved.policy;
         let given = given.map(|policy| Box::new(policy.named_as(declared)));
         let policy = given.as_deref().unwrap_or(declared);
-        let (caller, observed_as) = if self.caller.is_empty() || resolved.is_default_method {
-            self.ambient_or_shared(limiter, resolved, policy)
-        } else {
-            (self.caller.clone(), None)
-        };
         let counters = recorded(limiter, resolved, policy);
+        let is_elsewhere = self.caller.is_empty() || resolved.is_default_method;
+        let elsewhere = is_elsewhere.then(|| self.ambient_or_shared(limiter, resolved, policy));
         let (limiter, mut options) = (limiter.clone(), self.options);
         options.kind = CallKind::JointFunction;
-        let observed_as = observed_as.map(Box::new);
-        let call =
-            FunctionCall { limiter, declared, given, caller, observed_as, counters, options };
-        JointCheck::new(call)
+        let call = |caller, observed_as| {
+            let call =
+                FunctionCall { limiter, declared, given, caller, observed_as, counters, options };
+            JointCheck::new(call)
+        };
+        match elsewhere {
+            None => call(self.caller.clone(), None),
+            Some((caller, observed_as)) => call(caller, observed_as.map(Box::new)),
+        }
     }
 
     /// Starts the check under a policy that comes with the call.

@@ -98,7 +98,7 @@ impl HotKey {
 }
 
 impl LeaseSet {
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&mut self, lookup: &Lookup<'_>, policy: &Policy) -> Option<&mut HotKey> {
         #[expect(clippy::manual_find, reason = "a closure would be called for each key")]
         for hot in &mut self.hot {
