@@ -213,7 +213,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_known_refusal_needs_no_lock() {
-        const POLICY: Policy = Policy::token_bucket("p", SECOND, 1);
+        static POLICY: Policy = Policy::token_bucket("p", SECOND, 1);
         let store = MemoryStore::with_shards(100, usize::MAX, 1);
         let alice = Caller::from("alice");
         let answers = [(); 3].map(|()| take(&store, &POLICY, &alice).0.admitted);
