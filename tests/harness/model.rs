@@ -207,10 +207,13 @@ impl Rules {
         self
     }
 
-    /// The thresholds that a call counts for, also those that decide nothing.
-    fn largest(&self) -> u32 {
-        let tiers = self.tiers.iter().chain(&self.written);
-        tiers.map(|tier| tier.threshold).max().expect("a policy has a tier")
+    /// The tiers that a log of units counts for, also those that decide nothing. On Redis a period has one tier, and an
+    /// override that admits fewer of it leaves none that the declared tier could miss.
+    fn counted(&self, by: By) -> impl Iterator<Item = &Tier> {
+        let is_decided = |tier: &Tier| self.tiers.iter().any(|it| it.period == tier.period);
+        let written = self.written.iter();
+        let written = written.filter(move |tier| by == By::Number || !is_decided(tier));
+        self.tiers.iter().chain(written)
     }
 
     fn shortest(&self) -> u64 {

@@ -52,7 +52,7 @@ impl State {
         match self {
             Self::Units(log) => {
                 let before = (log.capacity, log.period);
-                for tier in rules.tiers.iter().chain(&rules.written) {
+                for tier in rules.counted(log.by()) {
                     log.capacity = log.capacity.max(tier.threshold.min(MOST).into());
                     log.period = log.period.max(tier.period.div_ceil(log.tick) * log.tick);
                 }
@@ -143,7 +143,8 @@ impl State {
             By::Number => call.max_wait > 0,
             By::Instant => at > call.now || call.max_wait > 0 && !rules.count_rejected,
         };
-        let is_single = call.cost == 1 && call.id.is_none() && rules.largest() <= MOST;
+        let is_single = call.cost == 1 && call.id.is_none();
+        let is_single = is_single && rules.counted(by).all(|tier| tier.threshold <= MOST);
         matches!(self, Self::Units(_)) && (waits || !is_single)
     }
 
