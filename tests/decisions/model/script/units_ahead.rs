@@ -38,6 +38,14 @@ enum Kind {
 struct Use {
     at: u64,
     units: u64,
+    /// The tokens that a bucket gets back. They were missing until then, while it was refilled.
+    returned: u64,
+}
+
+impl Use {
+    fn of(units: u64, at: u64) -> Self {
+        Self { at, units, returned: 0 }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -224,7 +232,7 @@ impl World {
             lease.used += units;
             if units > 0 {
                 lease.last_use = self.now;
-                self.uses.push(Use { at: self.now, units });
+                self.uses.push(Use::of(units, self.now));
             }
         }
     }
@@ -305,7 +313,7 @@ impl World {
                     return Some(fault);
                 }
             }
-            for (index, Use { at, units }) in self.uses.iter().enumerate() {
+            for (index, Use { at, units, returned }) in self.uses.iter().enumerate() {
                 let fault = match self.kind {
                     Kind::Sliding => is_fault(self.used(at + 1 - period, at + 1), *threshold, *at),
                     Kind::Counter => {
@@ -321,6 +329,7 @@ impl World {
                         let (token, full) = (period / threshold, burst * period / threshold);
                         let full = i64::try_from(full).unwrap();
                         let refilled = i64::try_from(at - last).unwrap();
+                        let refilled = refilled + i64::try_from(returned * token).unwrap();
                         level = level.saturating_add(refilled).min(full);
                         level -= i64::try_from(units * token).unwrap();
                         last = *at;

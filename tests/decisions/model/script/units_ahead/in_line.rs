@@ -39,7 +39,7 @@ impl World {
             let [birth, id] = [(7, 0), (8, 400 * self.calls)]
                 .map(|(index, otherwise)| reply.get(index).copied().unwrap_or(otherwise));
             let of_use = self.uses.len();
-            self.uses.push(Use { at, units });
+            self.uses.push(Use::of(units, at));
             self.charges.push(Charge { of_use, units, at, ends: at + reset, birth, id });
         }
     }
@@ -80,7 +80,11 @@ impl World {
         arguments.truncate(6 + self.direct_tier(0).len());
         let script = self.take.clone();
         self.call(&script, "k:s", &arguments).expect("a reply");
-        self.uses[of_use].units = 0;
+        if matches!(self.kind, Kind::Bucket(..)) && at <= self.now {
+            self.uses.push(Use { at: self.now, units: 0, returned: units });
+        } else {
+            self.uses[of_use].units = 0;
+        }
     }
 
     /// Forgets the caller. All limiters use no units of their leases any more, and give them back later.
