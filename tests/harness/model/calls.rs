@@ -80,7 +80,9 @@ impl Calls {
 
     /// Makes calls of units, for a call that comes at `now` and is decided for `at`.
     pub(super) fn of_units(units: Units, own: Vec<u64>, now: u64, at: u64) -> Self {
-        let mut log = Self::new(units.generation, units.by());
+        // On Redis units have no generation: the log is born with its first call.
+        let generation = if units.by() == By::Instant { now } else { units.generation };
+        let mut log = Self::new(generation, units.by());
         let recorded =
             |it: Charge| Recorded { charge: Some(it), at: it.at, units: 1, role: Role::Charge };
         log.charges = units.charges.into_iter().map(recorded).collect();
