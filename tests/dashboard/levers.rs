@@ -95,7 +95,7 @@ async fn a_factor_of_all_limits_is_shown_and_one_limit_has_its_own() {
     set(&operator, "*", json!(null)).await;
     assert_eq!(threshold().await, (7, 7));
     assert_eq!(limiter.overrides().enforcement().unwrap().0, Enforcement::DryRun);
-    for scale in [json!(0), json!(1e6), json!("half")] {
+    for scale in [json!(0), json!(0.0005), json!(1e6), json!("half")] {
         let why =
             refused(&operator, "field", json!({ "limit": "*", "field": "scale", "value": scale }))
                 .await;
@@ -119,11 +119,11 @@ async fn the_answer_while_redis_is_away_is_set_and_a_wrong_one_named() {
         done(&operator, "field", body(limit, "on_store_error", json!("local(20)"))).await;
         let what = || limiter.overrides().by("act").here().get(limit);
         assert_eq!(what().unwrap().on_store_error, Some(OnStoreError::local::<20>()));
-        for wrong in ["local(0)", "local(101)", "closed"] {
+        for wrong in ["local(0)", "local(101)", "local(+20)", "closed"] {
             let body = body(limit, "on_store_error", json!(wrong));
             let why = refused(&operator, "field", body).await;
             assert!(why.contains("`on_store_error` must be `local`, `deny`, `allow`"), "{why}");
-            assert!(why.contains(&format!("not `{wrong}`")), "{why}");
+            assert!(why.contains(&format!("not \"{wrong}\"")), "{why}");
         }
         done(&operator, "field", body(limit, "on_store_error", json!(null))).await;
         assert_eq!(what(), None);
@@ -175,7 +175,7 @@ async fn a_limit_is_turned_on_step_by_step() {
     }
     done(&operator, "enforcement", json!({ "limit": "levered", "enforcement": "on" })).await;
     assert_eq!(limiter.overrides().get("levered").unwrap().enforce, None);
-    for share in ["0%", "101%"] {
+    for share in ["0%", "101%", "+10%"] {
         let why = refused(
             &operator,
             "enforcement",
@@ -281,7 +281,7 @@ async fn an_operator_finds_the_three_levers_on_the_page() {
     // What calls get while Redis is away.
     fill(&browser, ".more [name=on_store_error]", "local(0)").await;
     click(&browser, ".more [data-on_store_error]").await;
-    until_said(&browser, ".card .answer.bad", "such as `local(20)`, not `local(0)`").await;
+    until_said(&browser, ".card .answer.bad", "such as `local(20)`, not \"local(0)\"").await;
     fill(&browser, ".more [name=on_store_error]", "local(20)").await;
     click(&browser, ".more [data-on_store_error]").await;
     until_said(&browser, ".more .facts", "local(20) while Redis is away").await;

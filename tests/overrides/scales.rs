@@ -146,7 +146,7 @@ async fn a_limit_that_cannot_be_scaled_stays_and_is_a_problem() {
 #[test]
 fn a_factor_out_of_range_is_an_error_that_names_it() {
     let limiter = Limiter::in_memory();
-    for factor in [0.0, -1.0, 0.0001, 1e6, f64::NAN, f64::INFINITY] {
+    for factor in [0.0, -1.0, 0.0001, 0.0009, 1000.0004, 1e6, f64::NAN, f64::INFINITY] {
         for place in [Place::all(), "greet".into(), Place::caller("greet", "alice")] {
             let error = limiter.overrides().here().set(place, Override::new().scale(factor));
             let error: OverrideError = error.unwrap_err();

@@ -118,7 +118,7 @@ fn a_share_out_of_range_is_an_error_that_names_it() {
         let error = refused(Override::new().enforce(percent));
         assert!(error.ends_with(&message), "{error}");
     }
-    for share in ["0%", "101%", "10", "ten%", "-1%"] {
+    for share in ["0%", "101%", "10", "ten%", "-1%", "+10%", "010%", "10 %", "1.5%"] {
         let error = format!(r#"{{"enforce": "{share}"}}"#).parse::<Override>().unwrap_err();
         let message =
             format!("`enforce` must be a share of 1% to 100%, such as \"10%\", not \"{share}\"");
@@ -145,11 +145,21 @@ fn an_answer_that_is_none_is_an_error_that_names_it_in_a_document() {
         let parsed: Override = text.parse().unwrap();
         assert_eq!((parsed.to_string(), parsed.on_store_error), (text, Some(what)));
     }
-    for wrong in ["local(0)", "local(101)", "local(20%)", "local 20", "deny(20)", "Local", ""] {
+    for wrong in [
+        "local(0)",
+        "local(101)",
+        "local(+20)",
+        "local(020)",
+        "local(20%)",
+        "local 20",
+        "deny(20)",
+        "Local",
+        "",
+    ] {
         let text = format!(r#"{{"on_store_error": "{wrong}"}}"#);
         let error = text.parse::<Override>().unwrap_err().to_string();
         assert!(error.contains("`on_store_error` must be `local`, `deny`, `allow`"), "{error}");
-        assert!(error.contains(&format!("such as `local(20)`, not `{wrong}`")), "{error}");
+        assert!(error.contains(&format!("such as `local(20)`, not \"{wrong}\"")), "{error}");
     }
     let here = Limiter::in_memory();
     let denied = Override::new().deny().on_store_error(OnStoreError::Deny);

@@ -10,17 +10,24 @@ use crate::sources::follower;
 const POLICY: Policy = Policy::sliding_window("reply", Duration::from_secs(60), 5);
 
 /// Overrides, and the words of their errors. The page has the same in `tests/dashboard/levers.rs`.
-const WRONG: [(&str, &str); 7] = [
+const WRONG: [(&str, &str); 14] = [
     (
         r#"{"threshold":8,"from":"2030-01-02T00:00:00Z","until":"2030-01-01T00:00:00Z"}"#,
         "`until` is later than `from`, and 2030-01-01T00:00:00Z is not later than 2030-01-02T00:00:00Z",
     ),
     (r#"{"enforce":"0%"}"#, r#"`enforce` must be a share of 1% to 100%, such as "10%", not "0%""#),
     (r#"{"enforce":"101%"}"#, r#"such as "10%", not "101%""#),
+    (r#"{"enforce":"+10%"}"#, r#"such as "10%", not "+10%""#),
+    (r#"{"enforce":10}"#, r#"`enforce` must be a share of 1% to 100%, such as "10%", not 10"#),
     (r#"{"scale":0}"#, "`scale` must be 0.001 to 1000, not 0"),
+    (r#"{"scale":0.0005}"#, "`scale` must be 0.001 to 1000, not 0.0005"),
     (r#"{"scale":1000000}"#, "`scale` must be 0.001 to 1000, not 1000000"),
-    (r#"{"on_store_error":"local(0)"}"#, "such as `local(20)`, not `local(0)`"),
-    (r#"{"on_store_error":"local(101)"}"#, "such as `local(20)`, not `local(101)`"),
+    (r#"{"scale":1000.0004}"#, "`scale` must be 0.001 to 1000, not 1000.0004"),
+    (r#"{"scale":"0.5"}"#, r#"`scale` must be 0.001 to 1000, not "0.5""#),
+    (r#"{"on_store_error":"local(0)"}"#, r#"such as `local(20)`, not "local(0)""#),
+    (r#"{"on_store_error":"local(101)"}"#, r#"such as `local(20)`, not "local(101)""#),
+    (r#"{"on_store_error":"local(+20)"}"#, r#"such as `local(20)`, not "local(+20)""#),
+    (r#"{"on_store_error":20}"#, "such as `local(20)`, not 20"),
 ];
 
 /// Waits for a problem with these words. Then the override before is in effect still.

@@ -185,7 +185,7 @@ impl Override {
     }
 
     /// Sets a factor of the thresholds, of a burst and of the calls in flight, which are rounded up. It is 0.001 to
-    /// 1000, in steps of 0.001. Periods stay.
+    /// 1000, rounded to thousandths. Periods stay.
     ///
     /// It applies after the numbers of all overrides. The factor of a caller comes before that of its plan, this
     /// before that of the limit, and this before that of [all limits](crate::overrides::Place::all). So a
@@ -363,7 +363,8 @@ impl Override {
 pub(super) const SCALES: RangeInclusive<u32> = 1..=1_000_000;
 
 /// Returns a valid factor in thousandths.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "neither is valid")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "only of a valid one")]
 pub(super) fn thousandths(factor: f64) -> Option<u32> {
-    Some((factor * 1e3).round() as u32).filter(|scale| SCALES.contains(scale))
+    // Rounding alone would make a valid factor of one that is too small.
+    (0.001..=1e3).contains(&factor).then(|| (factor * 1e3).round() as u32)
 }

@@ -98,13 +98,9 @@ impl FromStr for OnStoreError {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let share = || {
-            let percent = text.strip_prefix("local(")?.strip_suffix(')')?.parse().ok()?;
-            LocalShare::new(percent).map(Self::LocalShare)
-        };
-        let known = [Self::Local, Self::Deny, Self::Allow];
-        let word = known.into_iter().find(|answer| answer.to_string() == text);
-        word.or_else(share).ok_or(
+        let shares = (1..=100).filter_map(LocalShare::new).map(Self::LocalShare);
+        let mut known = [Self::Local, Self::Deny, Self::Allow].into_iter().chain(shares);
+        known.find(|answer| answer.to_string() == text).ok_or(
             "`local`, `deny`, `allow`, or `local` with a share of 1 to 100 percent such as `local(20)`",
         )
     }

@@ -9,6 +9,7 @@ use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{self, Unexpected, Visitor, value::MapAccessDeserializer},
 };
+use serde_json::Value;
 use toml::value::Datetime;
 
 use crate::{
@@ -169,9 +170,10 @@ impl<'de> Deserialize<'de> for CallerParts {
 
 impl<'de> Deserialize<'de> for ScaleNumber {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let factor = f64::deserialize(deserializer)?;
-        let why = || format!("`scale` must be 0.001 to 1000, not {factor}");
-        thousandths(factor).map(Self).ok_or_else(|| de::Error::custom(why()))
+        let written = Value::deserialize(deserializer)?;
+        let why = || format!("`scale` must be 0.001 to 1000, not {written}");
+        let scale = written.as_f64().and_then(thousandths);
+        scale.map(Self).ok_or_else(|| de::Error::custom(why()))
     }
 }
 
@@ -183,11 +185,10 @@ impl Serialize for ScaleNumber {
 
 impl<'de> Deserialize<'de> for ShareText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let percent = text.strip_suffix('%').and_then(|percent| percent.parse().ok());
+        let written = Value::deserialize(deserializer)?;
         let why =
-            || format!("`enforce` must be a share of 1% to 100%, such as \"10%\", not \"{text}\"");
-        let percent = percent.filter(|percent| (1..=100).contains(percent));
+            || format!("`enforce` must be a share of 1% to 100%, such as \"10%\", not {written}");
+        let percent = (1..=100).find(|percent| written == format!("{percent}%"));
         percent.map(Self).ok_or_else(|| de::Error::custom(why()))
     }
 }
@@ -200,9 +201,10 @@ impl Serialize for ShareText {
 
 impl<'de> Deserialize<'de> for AnswerText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map(Self).map_err(|words| {
-            de::Error::custom(format_args!("`on_store_error` must be {words}, not `{text}`"))
+        let written = Value::deserialize(deserializer)?;
+        let answer = written.as_str().unwrap_or_default().parse();
+        answer.map(Self).map_err(|words| {
+            de::Error::custom(format_args!("`on_store_error` must be {words}, not {written}"))
         })
     }
 }
