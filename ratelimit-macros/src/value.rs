@@ -137,7 +137,9 @@ pub(crate) fn percent(name: &str, expr: Expr) -> syn::Result<Value> {
         Some(Written::Other(lit)) => {
             let Lit::Str(text) = lit else { return Err(wrong(lit)) };
             let text = text.value();
-            let percent = text.strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
+            // `parse` takes a sign.
+            let unsigned = text.strip_suffix('%').filter(|number| !number.starts_with('+'));
+            let percent = unsigned.and_then(|number| number.trim_end().parse().ok());
             let number = Some(percent.ok_or_else(|| wrong(lit))?);
             Ok(Value { expr, number, kind: Kind::Units })
         }

@@ -67,4 +67,9 @@ async fn under_a_plan_of_tiers(plan: &str) -> Done {
     Ok(())
 }
 
+#[rate_limit(threshold = 100, warn_at = "+80%")]
+async fn signed() -> Done {
+    Ok(())
+}
+
 fn main() {}
