@@ -143,26 +143,36 @@ impl State {
         }
     }
 
-    /// Changes the units of a call, as far as they still count. Returns the time until the state decides like an absent
-    /// one, unless it has not changed.
+    /// Changes the units of a call, as far as they still count. Returns the time for which the state
+    /// then counts, if that is longer than before.
     #[inline]
-    pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle) -> Option<Micros> {
-        match self {
-            Self::SlidingWindow(log) => log.settle(now, settle),
+    pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle) -> Micros {
+        let lasts = match self {
+            Self::SlidingWindow(log) => Some(log.settle(now, settle)),
             Self::Block(_) => None,
             Self::SlidingCounter(one) => one.settle(now, settle),
             Self::FixedWindow(one) => one.settle(now, settle),
             Self::TokenBucket(one) => one.settle(now, settle),
             Self::CalendarWindow(one) => one.settle(now, settle),
-            Self::Many(many) => many.settle(now, settle, 0).then(|| many.lasts(now)),
-            Self::Line(_) => self.settle_in_line(now, settle),
-        }
+            Self::Many(many) => many.settle(now, settle, 0),
+            Self::Line(_) => Some(self.settle_in_line(now, settle)),
+        };
+        lasts.unwrap_or_default()
     }
 
-    /// Returns `true` if only the calls of the state know how long it lasts: a log of single units, and a line.
+    /// Returns the time until the state decides like an absent one; nothing for one of which only its calls know: a log of
+    /// single units, and a line.
     #[inline]
-    pub(crate) fn lasts_by_calls(&self) -> bool {
-        matches!(self, Self::Line(_)) || self.newest_unit().is_some()
+    pub(crate) fn lasts(&self, now: Timestamp) -> Option<Micros> {
+        match self {
+            Self::SlidingWindow(log) => log.newest_unit().is_none().then(|| log.lasts(now, now)),
+            Self::SlidingCounter(one) => Some(one.lasts(now)),
+            Self::FixedWindow(one) => Some(one.lasts(now)),
+            Self::TokenBucket(one) => Some(one.lasts(now)),
+            Self::CalendarWindow(one) => Some(one.lasts(now)),
+            Self::Many(many) => Some(many.lasts(now)),
+            Self::Line(_) | Self::Block(_) => None,
+        }
     }
 
     /// Returns the time of the newest unit of a log that has only their times.

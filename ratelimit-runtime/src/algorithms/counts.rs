@@ -97,9 +97,9 @@ impl Counts {
         of_any!(self, many => many.generation())
     }
 
-    /// Changes the units of a call. Returns `false` if the counts have not changed. A window keeps at least so many of its
-    /// units.
-    pub(super) fn settle(&mut self, now: Timestamp, settle: &Settle, least: u32) -> bool {
+    /// Changes the units of a call. Returns the time for which the counts then last, if that is longer
+    /// than before; nothing if they have not changed. A window keeps at least so many of its units.
+    pub(super) fn settle(&mut self, now: Timestamp, settle: &Settle, least: u32) -> Option<Micros> {
         of_any!(self, many => many.settle(now, settle, least))
     }
 

@@ -235,7 +235,7 @@ impl TurnsAhead {
             // turn that was promised after its end.
             None => {
                 let least = self.base.has_linked_windows().into();
-                self.base.settle(now, settle, least)
+                self.base.settle(now, settle, least).is_some()
             }
         };
         if is_changed {

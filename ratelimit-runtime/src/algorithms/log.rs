@@ -208,15 +208,14 @@ impl Log {
         self.lasts(now, now)
     }
 
-    /// Changes the units of a call, at most once. Returns the time for which the state counts then, unless it has not
-    /// changed.
+    /// Changes the units of a call, at most once. Returns the time for which the state counts then.
     ///
     /// Units that are given back were never taken. Units beyond those that were taken count from now
     /// on, also if the log that took the others has expired since.
-    pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle) -> Option<Micros> {
+    pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle) -> Micros {
         let Settle { from, to, mark, id, .. } = *settle;
         if to == from {
-            return None;
+            return Micros::ZERO;
         }
         if let Self::Units(stamps) = self
             && to < from
@@ -224,7 +223,7 @@ impl Log {
             if stamps.generation().charged() == mark.charged {
                 stamps.remove_at(mark.at);
             }
-            return Some(Micros::ZERO);
+            return Micros::ZERO;
         }
         let generation = self.generation();
         let is_own = match mark.charged {
@@ -232,7 +231,7 @@ impl Log {
             charged => generation.charged() == charged,
         };
         if !is_own && (to < from || settle.ends() > now) {
-            return None;
+            return Micros::ZERO;
         }
         let entries = self.entries_mut();
         if to > from {
@@ -240,12 +239,12 @@ impl Log {
         }
         if !is_own {
             entries.add_nameless(now, to - from);
-            return Some(self.lasts(now, now));
+            return self.lasts(now, now);
         }
         // A repetition under a request id may have another cost than the charge.
         let at = entries.position(mark).filter(|at| entries.units(*at) == from);
         if to < from {
-            let at = at?;
+            let Some(at) = at else { return Micros::ZERO };
             entries.lower(at, to);
             if to == 0 {
                 entries.forget(id, mark.at);
@@ -255,11 +254,11 @@ impl Log {
             // A young entry that is gone was settled before. A unit has none: it may have been one too many to keep.
             let is_young = mark.at + entries.longest_kept() > now;
             if at.is_none() && is_young && mark.charged.has_entry() {
-                return None;
+                return Micros::ZERO;
             }
             entries.raise(now, at, mark.charged, to - from);
         }
-        Some(self.lasts(now, now))
+        self.lasts(now, now)
     }
 
     fn forecast(

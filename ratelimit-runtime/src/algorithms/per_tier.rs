@@ -68,17 +68,19 @@ impl<C: Count> OneTier<C> {
         (outcome, None)
     }
 
-    /// Changes the units of a call. Returns the time until the count is as if it had never counted; nothing if it has not
-    /// changed.
     pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle) -> Option<Micros> {
         let (mut header, mut count) = self.unpack()?;
         let counts = slice::from_mut(&mut count);
-        if !change(&mut header, counts, now, settle, 0) {
-            return None;
-        }
+        let lasts = change(&mut header, counts, now, settle, 0)?;
         *self = Self::of(header, counts)?;
+        Some(lasts)
+    }
+
+    /// Returns the time until the count is as if it had never counted.
+    pub(super) fn lasts(&self, now: Timestamp) -> Micros {
+        let Some((header, mut count)) = self.unpack() else { return Micros::ZERO };
         count.advance(header.written, now);
-        Some(count.lasts(now))
+        count.lasts(now)
     }
 
     pub(super) fn to_many(&self) -> ManyTiers<C> {
@@ -140,9 +142,9 @@ impl<C: Count> ManyTiers<C> {
         size_of_val::<[C]>(&self.counts)
     }
 
-    /// Changes the units of a call. Returns `false` if the state has not changed. A window keeps at least so many of its
-    /// units.
-    pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle, least: u32) -> bool {
+    /// Changes the units of a call. Returns the time for which the state then counts, if that is longer
+    /// than before; nothing if the state has not changed. A window keeps at least so many of its units.
+    pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle, least: u32) -> Option<Micros> {
         change(&mut self.header, &mut self.counts, now, settle, least)
     }
 
@@ -295,7 +297,8 @@ fn advance<C: Count>(header: &mut Header, counts: &mut [C], now: Timestamp) -> b
     is_ahead
 }
 
-/// Changes the units of a call, unless the state was emptied since. Returns `false` if the state has not changed.
+/// Changes the units of a call, unless the state was emptied since. Returns the time for which the state then
+/// counts, if that is longer than before; nothing if the state has not changed.
 #[inline]
 fn change<C: Count>(
     header: &mut Header,
@@ -303,7 +306,7 @@ fn change<C: Count>(
     now: Timestamp,
     settle: &Settle,
     least: u32,
-) -> bool {
+) -> Option<Micros> {
     let (mark, raised) = (settle.mark, settle.raised());
     let is_same = header.generation.charged() == mark.charged;
     if raised == 0 {
@@ -314,14 +317,14 @@ fn change<C: Count>(
                 GivenBack { units: settle.lowered(), at: mark.at, least },
             );
         }
-        return is_same;
+        return is_same.then_some(Micros::ZERO);
     }
     // What exceeds a charge counts from now on, also in the successor of a state that expired.
     if !is_same && now < settle.ends() {
-        return false;
+        return None;
     }
     raise(header, counts, now, raised);
-    true
+    Some(lasts(counts, now))
 }
 
 /// Gives units of a charge back to every count that contains them. A count has taken over no more of an

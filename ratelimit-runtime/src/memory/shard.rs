@@ -121,10 +121,9 @@ impl Entry {
     pub(super) fn settle(&mut self, now: Timestamp, settle: &Settle) {
         let before = self.state.newest_unit();
         let lasts = self.state.settle(now, settle);
-        self.extend(before, now, lasts.unwrap_or_default());
+        self.extend(before, now, lasts);
         if settle.lowered() > 0
-            && !self.state.lasts_by_calls()
-            && let Some(lasts) = lasts
+            && let Some(lasts) = self.state.lasts(now)
         {
             self.expires = self.expires.min(now + lasts);
         }

@@ -46,13 +46,13 @@ impl State {
         &mut self,
         now: Timestamp,
         settle: &Settle,
-    ) -> Option<Micros> {
+    ) -> Micros {
         self.catch_up(now);
         let Some(line) = self.line_mut() else { return self.settle(now, settle) };
         line.settle(now, settle);
         let lasts = line.lasts(now);
         self.end_line();
-        Some(lasts)
+        lasts
     }
 
     /// Returns `true` if the turn of this place is promised.

@@ -171,7 +171,7 @@ impl<'a> Episode<'a> {
         let settle = Settle { to, ..place(&self.policies[policy], cost, mark).leave() };
         self.reference.settle(self.now, settle);
         let lasts = self.state.settle(Timestamp::new(self.now), &settle);
-        self.expires = self.expires.max(self.now + lasts.unwrap_or_default().get());
+        self.expires = self.expires.max(self.now + lasts.get());
     }
 
     fn leave(&mut self, rng: &mut Rng, figures: &mut Figures) {
