@@ -10,7 +10,7 @@ use crate::sources::follower;
 const POLICY: Policy = Policy::sliding_window("reply", Duration::from_secs(60), 5);
 
 /// Overrides, and the words of their errors. The page has the same in `tests/dashboard/levers.rs`.
-const WRONG: [(&str, &str); 14] = [
+const WRONG: [(&str, &str); 15] = [
     (
         r#"{"threshold":8,"from":"2030-01-02T00:00:00Z","until":"2030-01-01T00:00:00Z"}"#,
         "`until` is later than `from`, and 2030-01-01T00:00:00Z is not later than 2030-01-02T00:00:00Z",
@@ -24,6 +24,7 @@ const WRONG: [(&str, &str); 14] = [
     (r#"{"scale":1000000}"#, "`scale` must be 0.001 to 1000, not 1000000"),
     (r#"{"scale":1000.0004}"#, "`scale` must be 0.001 to 1000, not 1000.0004"),
     (r#"{"scale":"0.5"}"#, r#"`scale` must be 0.001 to 1000, not "0.5""#),
+    (r#"{"scale":[0.5]}"#, "`scale` must be 0.001 to 1000, not a value of another kind"),
     (r#"{"on_store_error":"local(0)"}"#, r#"such as `local(20)`, not "local(0)""#),
     (r#"{"on_store_error":"local(101)"}"#, r#"such as `local(20)`, not "local(101)""#),
     (r#"{"on_store_error":"local(+20)"}"#, r#"such as `local(20)`, not "local(+20)""#),

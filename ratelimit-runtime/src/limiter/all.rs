@@ -168,7 +168,7 @@ impl<T: AsCall> Drop for JointCall<T> {
     }
 }
 
-/// Several calls. Their decisions are read once all are admitted, if they are not `UNREAD`.
+/// Several calls. If they are `UNREAD`, nobody reads their decisions, and of the last admission none is kept.
 struct AllCalls<'c, T: AsCall, const UNREAD: bool>(&'c mut [JointCall<T>]);
 
 impl<T: AsCall, const UNREAD: bool> AllCalls<'_, T, UNREAD> {
@@ -209,9 +209,10 @@ impl<T: AsCall, const UNREAD: bool> AllCalls<'_, T, UNREAD> {
     fn start(&mut self) -> AskedCalls {
         // Memory remembers no refusals.
         if self.open().all(|(_, call)| call.limiter.is_in_memory() && call.takes_one_unit()) {
-            let read = self.0.len() - usize::from(UNREAD);
-            let asked = self.ask::<true>(0..read);
-            return if UNREAD && asked.is_ok() { self.ask_unread(read) } else { asked };
+            let read = self.0.len().saturating_sub(usize::from(UNREAD));
+            let asked = self.ask::<true>(0..read)?;
+            debug_assert!(asked.is_none(), "memory decides at once");
+            return if UNREAD { self.ask_unread(read) } else { Ok(None) };
         }
         if self.open().all(|(_, call)| call.takes_units_in_memory()) {
             return self.ask::<false>(0..self.0.len());
@@ -248,7 +249,7 @@ impl<T: AsCall, const UNREAD: bool> AllCalls<'_, T, UNREAD> {
 
     /// Asks a call of memory that no other one follows: what it takes is not given back.
     fn ask_unread(&self, index: usize) -> AskedCalls {
-        let part = &self.0[index];
+        let Some(part) = self.0.get(index) else { return Ok(None) };
         match part.open().map(Call::take_units::<(), true>) {
             Some(Started::Ready(Err(error))) if !part.is_soft => Err((index, error)),
             Some(Started::Pending(_)) => unreachable!("memory decides at once"),

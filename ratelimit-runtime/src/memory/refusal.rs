@@ -1,8 +1,8 @@
 //! The latest refusal of a shard: its caller is refused again without the lock.
 //!
-//! Until the end of its wait, a refused caller stays refused: a refusal changes nothing, and all else that changes a key
-//! locks the shard. Readers compare the version of a refusal before and after, as in a sequence lock: Boehm, "Can seqlocks
-//! get along with programming language memory models?" (2012).
+//! Until the end of its wait, a refused caller stays refused: a repeated refusal changes nothing, and all else that
+//! changes a key locks the shard. Readers compare the version of a refusal before and after, as in a sequence lock: Boehm,
+//! "Can seqlocks get along with programming language memory models?" (2012).
 
 use crate::{
     key::{CallerBytes, InlineBytes},

@@ -363,8 +363,8 @@ impl Override {
 pub(super) const SCALES: RangeInclusive<u32> = 1..=1_000_000;
 
 /// Returns a valid factor in thousandths.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "only of a valid one")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 1 000 000")]
 pub(super) fn thousandths(factor: f64) -> Option<u32> {
-    // Rounding alone would make a valid factor of one that is too small.
+    // 0.0005 is too small, and rounding would make 0.001 of it.
     (0.001..=1e3).contains(&factor).then(|| (factor * 1e3).round() as u32)
 }

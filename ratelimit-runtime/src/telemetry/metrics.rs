@@ -166,7 +166,7 @@ pub(super) fn set(name: &'static str, labels: &[(&'static str, &'static str)], s
     show(sum, &metrics::gauge!(name, labels));
 }
 
-/// Adds to a counter of [`COUNTERS`] that is looked up each time, as the event is rare.
+/// Adds to a counter of [`COUNTERS`], which is looked up each time: most of these events are rare.
 pub(super) fn count(name: &'static str, labels: &[(&'static str, &'static str)], more: u64) {
     describe();
     metrics::counter!(name, labels).increment(more);

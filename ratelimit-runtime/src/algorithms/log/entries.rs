@@ -37,7 +37,7 @@ const FIRST_ENTRIES: usize = 2;
 /// The kept periods that a log starts with at most: those of the call, and the longest one before it.
 const MOST_KEPT_AT_FIRST: usize = 3;
 
-/// The maximum number of kept periods of other policies. Those that decided longest ago are dropped
+/// The maximum number of kept periods of other policies. Those that took units longest ago are dropped
 /// first.
 const MAX_OTHERS: usize = 8;
 
@@ -213,8 +213,8 @@ impl CallEntries {
         self.forget_line(now);
     }
 
-    /// Keeps what new policies of a call without units count. Those that are known are not used by it: the store may
-    /// answer the next refusal from memory, and the log must be the same as if it had decided that one too.
+    /// Keeps what a new policy of a call without units counts. Where all are known, the log stays as it is: the store may
+    /// repeat the refusal without asking the log (`memory/refusal.rs`).
     pub(super) fn keep_new(&mut self, at: Timestamp, now: Timestamp, request: Request<'_>) {
         let is_known = |period: &Micros| self.kept.iter().any(|it| it.period == *period);
         if periods(request).iter().all(is_known) {

@@ -9,7 +9,6 @@ use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{self, Unexpected, Visitor, value::MapAccessDeserializer},
 };
-use serde_json::Value;
 use toml::value::Datetime;
 
 use crate::{
@@ -168,11 +167,37 @@ impl<'de> Deserialize<'de> for CallerParts {
     }
 }
 
+/// A value as it was written, for an error that quotes it. Lists and tables may be long, and are not quoted.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WrittenValue {
+    Number(f64),
+    Text(String),
+    Other(de::IgnoredAny),
+}
+
+impl WrittenValue {
+    fn text(&self) -> &str {
+        if let Self::Text(text) = self { text } else { "" }
+    }
+}
+
+impl fmt::Display for WrittenValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Other(_) => f.write_str("a value of another kind"),
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for ScaleNumber {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let written = Value::deserialize(deserializer)?;
+        let written = WrittenValue::deserialize(deserializer)?;
+        let scale =
+            if let WrittenValue::Number(factor) = &written { thousandths(*factor) } else { None };
         let why = || format!("`scale` must be 0.001 to 1000, not {written}");
-        let scale = written.as_f64().and_then(thousandths);
         scale.map(Self).ok_or_else(|| de::Error::custom(why()))
     }
 }
@@ -185,10 +210,10 @@ impl Serialize for ScaleNumber {
 
 impl<'de> Deserialize<'de> for ShareText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let written = Value::deserialize(deserializer)?;
+        let written = WrittenValue::deserialize(deserializer)?;
         let why =
             || format!("`enforce` must be a share of 1% to 100%, such as \"10%\", not {written}");
-        let percent = (1..=100).find(|percent| written == format!("{percent}%"));
+        let percent = (1..=100).find(|percent| written.text() == format!("{percent}%"));
         percent.map(Self).ok_or_else(|| de::Error::custom(why()))
     }
 }
@@ -201,8 +226,8 @@ impl Serialize for ShareText {
 
 impl<'de> Deserialize<'de> for AnswerText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let written = Value::deserialize(deserializer)?;
-        let answer = written.as_str().unwrap_or_default().parse();
+        let written = WrittenValue::deserialize(deserializer)?;
+        let answer = written.text().parse();
         answer.map(Self).map_err(|words| {
             de::Error::custom(format_args!("`on_store_error` must be {words}, not {written}"))
         })
