@@ -180,6 +180,7 @@ where
         if call.cost == 0 || !policy.has_window() {
             return Ok(Decision::of_skipped(policy));
         }
+        // An invalid policy, or a cost that is too large.
         policy.validate_call(call.cost, 0)??;
         let request = Request::new(policy, Op::Take, call.cost);
         let key = KeyRef::new(policy, caller.parts());

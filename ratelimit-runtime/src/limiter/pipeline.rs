@@ -97,6 +97,7 @@ impl<'a> Call<'a> {
             let warning = |policy: &Policy| policy.validate_warning(self.options.warn_at);
             warning(policy).or_else(|_| warning(self.policy))?;
         }
+        // An invalid policy, or a cost that is too large.
         Ok(policy.validate_call(self.options.cost, self.options.leave)??)
     }
 
