@@ -75,8 +75,7 @@ fn both_readmes_have_the_same_bullets() {
 
 #[test]
 fn the_readme_has_at_most_1_500_words() {
-    let words = ENGLISH.split_whitespace().filter(|word| word.contains(char::is_alphanumeric));
-    assert!(words.count() <= 1_500);
+    assert!(ENGLISH.split_whitespace().count() <= 1_500);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The start of a call, the one entry of the pipeline.
 //!
-//! Most calls are [plain](Call::is_plain), and decided by [`Call::take_units`]. In memory it also decides calls that have a
-//! cost or a request id, or take a permit. [`Call::start_any`] starts all others, and plain ones that are left undecided.
+//! Each call takes one [`Road`]. [`Call::take_units`] decides plain calls, which most are. [`Call::start_any`]
+//! starts all others, and plain ones that are left undecided.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -33,6 +33,17 @@ pub enum Started<T> {
     Pending(PendingAnswer<T>),
 }
 
+/// The road of a call through the pipeline.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Road {
+    /// A plain call of one unit. Memory, a lease or the deny cache may decide it.
+    OneUnit,
+    /// A plain call with a cost, an id or a permit, in memory.
+    Units,
+    /// Any other call.
+    Any,
+}
+
 /// Without the feature, no test plans an answer.
 #[cfg(not(feature = "testing"))]
 const fn has_planned() -> bool {
@@ -43,15 +54,15 @@ impl Call<'_> {
     /// Starts the check. On return it is decided, unless Redis decides it or it may wait.
     #[inline(always)]
     pub(crate) fn start<A: Admission>(self) -> Started<Answer<A>> {
-        if !A::DEFERS && self.takes_one_unit() {
-            return self.take_units::<A, true>();
+        match self.road() {
+            Road::OneUnit if !A::DEFERS => self.take_units::<A, true>(),
+            road => self.start_other(road),
         }
-        self.start_other()
     }
 
     /// Starts a call that takes more than one unit, or is not plain.
     #[inline(never)]
-    fn start_other<A: Admission>(self) -> Started<Answer<A>> {
+    fn start_other<A: Admission>(self, road: Road) -> Started<Answer<A>> {
         let takes_permit = self.policy.get_concurrency().is_some();
         if takes_permit && observe::is_observed() {
             observe::free_ended();
@@ -60,33 +71,31 @@ impl Call<'_> {
         let is_first = !takes_permit || self.limiter.inner.queues.is_empty();
         // The decision of a call without a window is not one that a store counted.
         let is_counted = !A::READS || self.policy.has_window();
-        let is_asked_once = !A::DEFERS && is_first && is_counted;
-        if is_asked_once && self.takes_units_in_memory() {
+        if road == Road::Units && !A::DEFERS && is_first && is_counted {
             self.take_units::<A, false>()
         } else {
             self.start_any(false)
         }
     }
 
-    /// Returns `true` for a plain call of one unit, which memory, a lease or the deny cache may decide.
+    /// Returns the road of the call.
     #[inline(always)]
-    pub(super) fn takes_one_unit(self) -> bool {
-        let Options { cost, id, .. } = self.options;
-        *cost == 1 && id.is_none() && self.policy.is_one_tier() && self.is_plain()
-    }
-
-    /// Returns `true` for a plain call with a cost or a permit, if memory may decide it. A refusal of several units in the
-    /// deny cache has more numbers than a plain one.
-    #[inline(always)]
-    pub(super) fn takes_units_in_memory(self) -> bool {
-        let Options { cost, id, is_validated, .. } = self.options;
-        let takes_permit_only = *is_validated && *cost == 1 && !self.policy.has_window();
-        *cost > 0
-            && self.limiter.is_in_memory()
-            && (self.policy.is_surely_valid(*cost) || takes_permit_only)
-            && (*is_validated || id.is_none())
-            && !self.policy.is_calendar()
-            && self.is_plain()
+    pub(super) fn road(self) -> Road {
+        if !self.is_plain() {
+            return Road::Any;
+        }
+        let Options { cost, id, is_validated, .. } = *self.options;
+        let has_one_unit = cost == 1 && id.is_none();
+        if has_one_unit && self.policy.is_one_tier() {
+            return Road::OneUnit;
+        }
+        // The deny cache has more numbers of a refusal of several units than a plain one has.
+        let is_in_memory = self.limiter.is_in_memory() && !self.policy.is_calendar();
+        let takes_permit_only = is_validated && cost == 1 && !self.policy.has_window();
+        let is_valid = self.policy.is_surely_valid(cost) || takes_permit_only;
+        // Nobody has validated yet that the policy of a check by hand may have request ids.
+        let may_have_id = is_validated || id.is_none();
+        if cost > 0 && is_in_memory && is_valid && may_have_id { Road::Units } else { Road::Any }
     }
 
     /// Returns `true` for most calls: units are taken at once, no override changes the policy, and no subscriber sees the
