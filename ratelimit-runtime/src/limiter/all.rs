@@ -187,6 +187,7 @@ impl<T: AsCall, const UNREAD: bool> AllCalls<'_, T, UNREAD> {
 
     /// Returns the call whose refusal is known without asking, of several the one with the longest wait.
     fn known(&self) -> Option<usize> {
+        // The refusal of a soft call ends nothing, so that no call is spared by asking it first.
         let hard = self.open().filter(|(index, _)| !self.0[*index].is_soft);
         let waits = hard.filter_map(|(index, call)| Some((call.known_wait()?, index)));
         waits.max_by_key(|(wait, _)| *wait).map(|(_, index)| index)
@@ -236,6 +237,7 @@ impl<T: AsCall, const UNREAD: bool> AllCalls<'_, T, UNREAD> {
     /// others, so that nothing is taken meanwhile.
     fn ask_after(&mut self, first: Option<usize>) -> AskedCalls {
         let waiting = self.waiting().next().map(|(index, _)| index);
+        // A call that comes twice in this order is answered by then, and skipped.
         self.ask::<false>(first.into_iter().chain(waiting).chain(0..self.0.len()))
     }
 
@@ -269,6 +271,7 @@ impl<T: AsCall, const UNREAD: bool> AllCalls<'_, T, UNREAD> {
                 Ok(None) => return Ok(()),
                 Ok(Some((index, answer))) => {
                     let received = self.receive(index, answer.await);
+                    // A call whose refusal is known was asked first, by `start`.
                     asked = received.and_then(|()| self.ask_after(None));
                 }
                 Err(refused) => {
@@ -304,6 +307,7 @@ impl Limiter {
 
     #[inline]
     pub(super) fn join<'a>(&'a self, check: &'a Check<'_>) -> JointCall<Call<'a>> {
+        // A check may come from another limiter. The one that is asked for all decides it.
         JointCall::new(Call { limiter: self, ..check.as_call() })
     }
 }

@@ -86,6 +86,7 @@ impl Call<'_> {
         }
         match policy.validate_call(options.cost, options.leave) {
             Ok(Ok(())) => {}
+            // Too large for the candidate is a refusal. A broken rule says nothing about the call.
             Ok(Err(_)) => return self.record_trial(&trial, false),
             Err(_) => return,
         }
@@ -108,6 +109,7 @@ impl Call<'_> {
         {
             return self.end_trial(&trial, &caller, request, decided);
         }
+        // The task outlives the call, which waits for no candidate.
         let (limiter, owned) = (self.limiter.clone(), self.owned());
         background::start(async move {
             let (call, backend) = (owned.of(&limiter), &limiter.inner.backend);
@@ -130,6 +132,7 @@ impl Call<'_> {
     where
         Self: 'r,
     {
+        // The candidate counts for itself: it keeps no units for the declared policy.
         Request { written: policy, ..self.request_under(policy) }
     }
 
@@ -141,12 +144,14 @@ impl Call<'_> {
         decided: Replied<Outcome>,
     ) {
         let Ok(outcome) = decided else { return };
+        // An answer that nobody has counted says nothing about the numbers of the candidate.
         if !outcome.decided_by.counts() {
             return;
         }
         self.record_trial(trial, outcome.admitted);
         if outcome.admitted {
             let charged = Decision::counted(self.limiter.inner.id, caller, request, outcome);
+            // A settle of the call then settles this charge as well.
             trial.charge.change(|state| state.charged = Some(charged));
         }
     }

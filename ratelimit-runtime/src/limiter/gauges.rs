@@ -55,6 +55,7 @@ impl Limiter {
         let (name, shared) = (limit.name(), Caller::shared());
         let declared = if limit.is_dry_run() { Enforcement::DryRun } else { Enforcement::On };
         let effective = self.overrides().effective(limit.declared(), &shared, declared);
+        // The metric is 2 for on, and 0 for off: the variants are in the other order.
         let enforcement = Enforcement::Off as u8 - effective.enforcement as u8;
         gauge!("ratelimit_enforcement", "policy" => name).set(enforcement);
         let policy = *effective.whole();

@@ -34,12 +34,14 @@ impl Call<'_> {
         request: Request<'_>,
         reply: LateReply,
     ) {
+        // Weak: a reply that may never come keeps no limiter alive.
         let (limiter, call) = (Arc::downgrade(&self.limiter.inner), self.owned());
         let key = self.limiter.inner.backend.key(request.policy, self.caller);
         let (enforcement, changed) = (effective.enforcement, effective.changed.clone());
         let Request { max_wait, max_line, cost, id, .. } = request;
         background::start(async move {
             let written = &call.policy;
+            // The same request once more, of parts that the task owns.
             let effective = Effective { written, enforcement, changed };
             let request = Request::new(effective.policy(), Op::Take, cost);
             let request = Request { written, id, max_wait, max_line, ..request };

@@ -92,6 +92,7 @@ impl Options {
 
     /// Sets the share that the call leaves, in percent.
     pub fn leave(&mut self, percent: u32) {
+        // A share of 100 is refused like a larger one, and `units_left` takes no more.
         self.leave = u8::try_from(percent).map_or(100, |percent| percent.min(100));
         self.has_only_units &= percent == 0;
         self.is_validated = false;
@@ -116,6 +117,7 @@ impl Options {
 
     /// Sets how long the call waits for room.
     pub fn max_wait(&mut self, max_wait: Duration) {
+        // The end of the wait is a sum with the time of arrival, which must not overflow.
         self.max_wait = max_wait.min(LONGEST);
         self.has_only_units = false;
     }

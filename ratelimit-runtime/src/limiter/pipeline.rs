@@ -38,6 +38,7 @@ impl<'a> Call<'a> {
     pub(super) fn may_wait(self, effective: &Effective<'_>) -> bool {
         let Options { max_wait, cost, .. } = *self.options;
         let refuses = !effective.is_dry_run() && !effective.is_off();
+        // A call of 0 units and a peek take nothing, so that they need no turn.
         !max_wait.is_zero() && cost > 0 && !self.is_peek() && refuses
     }
 
@@ -62,7 +63,9 @@ impl<'a> Call<'a> {
         if let Some(error) = effective.answer() {
             return Some(self.reject(effective, recorder, error.clone(), end()));
         }
+        // A peek reads the numbers of the store, which are there while the limit is off, too.
         if effective.is_off() && !self.is_peek() {
+            // Not in the closure, which only a read decision needs: `end` ends the metric, too.
             let end = end();
             return Some(Ok(A::new(None, || self.uncounted(effective).ended(end))));
         }
@@ -124,6 +127,7 @@ impl<'a> Call<'a> {
         let is_dry_run = effective.is_dry_run();
         // Enforcement does not change the answer to a peek.
         let is_refused = !is_dry_run || self.is_peek();
+        // Another budget may be large enough. None pays for a caller who is shut out.
         if A::DEFERS && is_refused && matches!(error, RateLimitError::TooLarge(_)) {
             return Ok(A::deferred(Deferred { recorder, refusal: Err(error) }));
         }
@@ -169,6 +173,7 @@ impl<'a> Call<'a> {
         if A::DEFERS
             && let Ok(refused) = outcome
             && !refused.admitted
+            // In a dry run this limit lets the call pass, so that no other budget is asked.
             && (!effective.is_dry_run() || self.is_peek())
         {
             return Ok(A::deferred(Deferred { recorder, refusal: Ok(*refused) }));
@@ -184,6 +189,7 @@ impl<'a> Call<'a> {
         }
         let (outcome, error) = match outcome {
             Ok(outcome) if outcome.admitted => {
+                // A joint call may still be given back. `JointCall` warns once all are admitted.
                 if self.options.warn_at > 0 && !self.options.kind.is_joint() {
                     self.warn(effective, outcome);
                 }
@@ -217,6 +223,7 @@ impl<'a> Call<'a> {
         let of_call = self.on_store_error(effective.policy());
         let (share, alone) = match self.limiter.inner.backend.on_store_error(of_call) {
             OnStoreError::LocalShare(share) => (share.percent(), Some(effective.shared_out(share))),
+            // Under `local` the process decides by the whole limit.
             _ => (100, None),
         };
         if let Some(counters) = self.counters {
@@ -252,6 +259,7 @@ impl<'a> Call<'a> {
             Observed::admitted(self.observed_caller(effective), decision.observed())
         });
         if let Some(permit) = &permit
+            // A check keeps its permit in the decision. A function's permit ends with the response.
             && self.options.kind.is_function()
             && effective.policy().get_concurrency().is_some()
         {
@@ -265,6 +273,7 @@ impl<'a> Call<'a> {
     fn decision(self, effective: &Effective<'_>, outcome: &Outcome) -> Decision {
         let request = self.request(effective);
         let has_window = !effective.policy().tiers().is_empty();
+        // A receipt is for settles and refunds: without a window nothing was charged.
         if request.op == Op::Take && outcome.decided_by.counts() && has_window {
             self.counted(request, *outcome)
         } else {
@@ -281,10 +290,12 @@ impl<'a> Call<'a> {
         mut error: RateLimitError,
         end: CallEnd,
     ) -> Answer<A> {
+        // Not recorded: a peek is no call of the limit.
         if self.is_peek() {
             return Err(error);
         }
         let is_dry_run = effective.is_dry_run();
+        // Before a layer receives the error, so that it and the caller see the same wait.
         if !is_dry_run && let RateLimitError::Exceeded(exceeded) = &mut error {
             self.tell_turn(exceeded);
         }
@@ -292,6 +303,7 @@ impl<'a> Call<'a> {
             let caller = outcome.and_then(|_| self.observed_caller(effective));
             Observed { caller, answer: Err(error.clone()), is_dry_run }
         });
+        // An outage and a broken rule say nothing about the caller.
         let is_decided =
             !matches!(error, RateLimitError::Unavailable(_) | RateLimitError::InvalidPolicy(_));
         if !is_dry_run {
@@ -324,6 +336,7 @@ impl<'a> Call<'a> {
     /// Tells a refused client of a shared limit a wait after those of the others. Only layers answer clients.
     fn tell_turn(self, error: &mut Exceeded) {
         if error.is_shared() && observe::is_observed() {
+            // All clients without a caller of their own look alike: none is told its turn again.
             let client = caller::current().filter(|it| !it.is_shared());
             let limit = (error.policy(), self.caller);
             let wait = self.limiter.inner.spread.turn(limit, client, error, self.options.cost);
@@ -356,6 +369,7 @@ impl<'a> Call<'a> {
         if !self.is_peek() {
             let (policy, is_dry_run) = (effective.whole(), effective.is_dry_run());
             let (units, digest) = (self.options.cost, || self.caller_digest());
+            // The store's numbers are without the share that the call leaves. Metrics have it.
             let changed = effective.changed.is_some().then(|| {
                 outcome.map(|mut outcome| {
                     effective.add_share(&mut outcome);

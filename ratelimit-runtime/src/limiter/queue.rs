@@ -116,6 +116,7 @@ impl KeyQueue {
     fn ask(&mut self, waiter: &Arc<Waiter>) {
         let number = next_id();
         let stage = self.calls.insert(waiter.number, WaitStage::Asking(number));
+        // The question asks for a permit, too: this one would be a second one.
         if let Some(WaitStage::InLine(_, permit)) = stage {
             self.after.permits.push(permit);
         }
@@ -137,6 +138,7 @@ impl KeyQueue {
         let (_, mut own) = turns.next().expect("a turn of the queue");
         let (claim, mut last) = (own.claim, position);
         for (at, behind) in turns.filter(|(_, behind)| claim.is_shared_with(&behind.claim)) {
+            // The call behind takes this turn over, and leaves its own one to the next call.
             mem::swap(&mut own.waiter, &mut behind.waiter);
             if let Some(WaitStage::InLine(position, _)) = self.calls.get_mut(&own.waiter.number) {
                 *position = last;
@@ -162,6 +164,7 @@ impl KeyQueue {
     /// Lets calls ask anew. A turn that their store may still have is given back first. The call that is first
     /// then asks whether it comes nearer.
     pub(super) fn ask_anew(&mut self, is_taken: impl Fn(&QueuedTurn) -> bool) {
+        // Without a change the line keeps its grace, and its first call need not ask.
         if !self.line.turns.values().any(&is_taken) {
             return;
         }
@@ -190,6 +193,7 @@ impl KeyQueue {
         let (is_remote, now) = (self.is_remote, Instant::now());
         match standing {
             Ok(None) if position.is_some() => {
+                // In memory each next turn is checked as it becomes the first.
                 self.ask_anew(|own| is_remote || own.is_charged_as(turn));
             }
             Ok(None) => {}
@@ -201,6 +205,7 @@ impl KeyQueue {
             }
             Ok(Some(standing)) => self.stands(position, standing, seen, now),
             Err(_) => {
+                // Only turns that have come cannot wait for the next check.
                 let known_until = self.line.known_until();
                 self.ask_anew(|turn| turn.comes <= now && known_until(turn) <= now);
             }
@@ -216,12 +221,14 @@ impl KeyQueue {
         seen: Instant,
         now: Instant,
     ) {
+        // Also if the call has left meanwhile: its store has answered for the line.
         self.line.seen = self.line.seen.max(Some(seen));
         let Some(position) = position else { return };
         let turn = self.line.turns.get_mut(&position).expect("a turn of the queue");
         let (comes, before) = (now + standing.turn.into(), position.0);
         let is_later = standing.at > before;
         turn.is_moved |= is_later;
+        // `now` includes the way of the reply, so that of two estimates the earlier one is closer.
         turn.comes = if is_later { comes } else { turn.comes.min(comes) };
         self.line.is_moving |= is_later;
         let has_moved = standing.at < before;
@@ -247,6 +254,7 @@ impl KeyQueue {
         }
         let mut next = None;
         for turn in self.line.turns.values_mut().rev() {
+            // Estimates differ by the delays of replies: nobody passes after one behind it.
             turn.comes = next.map_or(turn.comes, |next| turn.comes.min(next));
             next = Some(turn.comes);
             // Some sleep until the queue is asked for once more.

@@ -25,6 +25,7 @@ impl Backend {
             let settled = redis.settle(&key, settle).await;
             settled.map_err(|reason| Unavailable::new(decision.policy(), reason))?;
         }
+        // After a failure, the guard releases its claim: the call can be settled once more.
         guard.release = false;
         Ok(())
     }
@@ -33,6 +34,7 @@ impl Backend {
     fn post(&self, decision: &Decision, to: u32, lifts_block: bool) {
         let claimed = self.claim(decision, to, lifts_block);
         let Some((key, settle, mut guard)) = claimed else { return };
+        // The outbox sends the command again if it has to: nobody else may settle the call.
         guard.release = false;
         if settle.from != settle.to
             && let Some((redis, key)) = self.settle_here(key, &settle, decision.decided_by())

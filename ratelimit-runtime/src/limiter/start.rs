@@ -65,6 +65,7 @@ impl Call<'_> {
     fn start_other<A: Admission>(self, road: Road) -> Started<Answer<A>> {
         let takes_permit = self.policy.get_concurrency().is_some();
         if takes_permit && observe::is_observed() {
+            // A function of this request that has ended may hold the permit that this call needs.
             observe::free_ended();
         }
         // The next free permit is that of a call that waits for one.
@@ -81,21 +82,26 @@ impl Call<'_> {
     /// Returns the road of the call.
     #[inline(always)]
     pub(super) fn road(self) -> Road {
-        if !self.is_plain() {
-            return Road::Any;
-        }
-        let Options { cost, id, is_validated, .. } = *self.options;
-        let has_one_unit = cost == 1 && id.is_none();
-        if has_one_unit && self.policy.is_one_tier() {
+        let Options { cost, id, .. } = self.options;
+        let has_one_unit = *cost == 1 && id.is_none();
+        if has_one_unit && self.policy.is_one_tier() && self.is_plain() {
             return Road::OneUnit;
         }
+        self.other_road()
+    }
+
+    /// Returns the road of a call that takes several units or a permit, or has an id or several tiers.
+    #[inline(never)]
+    fn other_road(self) -> Road {
+        let Options { cost, id, is_validated, .. } = *self.options;
         // The deny cache has more numbers of a refusal of several units than a plain one has.
         let is_in_memory = self.limiter.is_in_memory() && !self.policy.is_calendar();
         let takes_permit_only = is_validated && cost == 1 && !self.policy.has_window();
         let is_valid = self.policy.is_surely_valid(cost) || takes_permit_only;
-        // Nobody has validated yet that the policy of a check by hand may have request ids.
+        // Of a check by hand, nobody has validated yet that its policy goes with a request id.
         let may_have_id = is_validated || id.is_none();
-        if cost > 0 && is_in_memory && is_valid && may_have_id { Road::Units } else { Road::Any }
+        let is_decided = cost > 0 && is_in_memory && is_valid && may_have_id;
+        if is_decided && self.is_plain() { Road::Units } else { Road::Any }
     }
 
     /// Returns `true` for most calls: units are taken at once, no override changes the policy, and no subscriber sees the
@@ -112,6 +118,7 @@ impl Call<'_> {
     /// reads more of the answer than its times.
     #[inline(always)]
     pub(super) fn take_units<A: Admission, const IS_SINGLE: bool>(self) -> Started<Answer<A>> {
+        // Before the call is counted, so that the first call of a thread is a sample.
         let is_sampled = self.counters.is_some_and(|limit| limit.of_thread().is_sampled());
         if A::READS || is_sampled || observe::is_observed() {
             return self.take_units_and_read::<A, IS_SINGLE>(is_sampled);
@@ -240,6 +247,7 @@ impl Call<'_> {
                 return Started::Ready(self.finish(&effective, recorder, &outcome, permit, end));
             }
         }
+        // Calls that units on lease decide have returned above: they do not pay for the notice.
         inner.notices.lease_of_few_units(self.policy);
         let (limiter, owned) = (self.limiter.clone(), self.owned());
         if !self.options.max_wait.is_zero() {

@@ -74,6 +74,7 @@ impl Limiter {
                         NextStep::Await => None,
                         NextStep::Sleep(until) => Some(until),
                     };
+                    // While a store is asked, the call may still pass at once.
                     if until.is_some() && waiting.is_none() {
                         let turn = || patient.change(|queue| queue.turn(waiter));
                         let left = || Some(turn()?.duration_since(Instant::now()));
@@ -90,6 +91,7 @@ impl Limiter {
                     }
                 }
             } else {
+                // A peek, no units, or a dry run, which an override may have begun meanwhile.
                 patient.change(|queue| queue.withdraw(waiter));
                 call.decide(&effective, request, waiter.asked()).await
             };

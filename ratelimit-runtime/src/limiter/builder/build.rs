@@ -181,6 +181,7 @@ impl LimiterBuilder {
             spread: Spread::default(),
             on_warning: self.on_warning,
         });
+        // Weak: a decision that may still be settled keeps no limiter alive.
         let settler: Weak<dyn Settler> = Arc::<Inner>::downgrade(&inner);
         inner.id.register(settler);
         inner.follow_deliveries();

@@ -62,6 +62,7 @@ impl PermitLine {
         waiter: &Waiter,
         pause: Duration,
     ) -> Option<(Arc<[u8]>, Duration)> {
+        // A call that asked on arrival may be answered while one of those that wait asks.
         self.asking = self.asking.take().filter(|number| *number != waiter.number);
         if !self.is_remote {
             return None;

@@ -92,6 +92,7 @@ impl QueuedTurn {
             return *outcome;
         }
         let quota = |policy: &Policy, tier| policy.quota_of(policy.tier_of(tier));
+        // An override changes the quota, and not what is used of it.
         let used = quota(&claim.policy, outcome.tier).saturating_sub(outcome.remaining);
         let tier = if usize::from(outcome.tier) < policy.tiers().len() { outcome.tier } else { 0 };
         let remaining = quota(policy, tier).saturating_sub(used);

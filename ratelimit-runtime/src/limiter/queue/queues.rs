@@ -44,6 +44,7 @@ impl Queues {
         let new = || KeyQueue::new(self.is_remote, self.max_line);
         let queue = queues.entry(Arc::clone(key)).or_insert_with(new);
         let changed = change(queue);
+        // Each change may have freed a permit, or have ended the question for one.
         queue.ask_for_permit();
         let after = queue.take_after();
         if queue.calls.is_empty() {
@@ -75,6 +76,7 @@ impl Queues {
     /// Lets the first call of the key's queue ask whether its turn has come nearer.
     pub(in crate::limiter) fn hurry(&self, key: KeyRef<'_>) {
         if !self.is_empty() {
+            // The woken call asks by itself, so that a settle has no aftermath to follow.
             let hurry = |queue: &mut KeyQueue| {
                 queue.hurry();
                 mem::take(&mut queue.line.woken)

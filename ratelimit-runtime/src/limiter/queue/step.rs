@@ -54,6 +54,7 @@ impl KeyQueue {
                 self.calls.insert(waiter.number, stage);
             }
             Some(WaitStage::InLine(..)) => self.hurry_each(),
+            // Under another policy there may be more permits than at the last question.
             Some(WaitStage::Queued | WaitStage::Asking(_)) => self.permits.freed(),
             Some(WaitStage::Answered(..)) => {}
         }
@@ -89,6 +90,7 @@ impl KeyQueue {
             Some(WaitStage::Answered(Decided { permit, .. }, Some(turn))) => {
                 Decided { outcome: Ok(turn.outcome_under(policy)), permit }
             }
+            // The wait for a permit is over.
             _ => Ok(Outcome::busy()).into(),
         })
     }
@@ -98,9 +100,12 @@ impl KeyQueue {
     fn step_in_line(&mut self, position: TurnPosition, now: Instant) -> Option<NextStep> {
         let (turn, is_first) = (&self.line.turns[&position], self.line.is_first(position));
         let (comes, known) = (turn.comes, self.line.known_until()(turn));
+        // A question without an answer for so long counts as lost, and another one is asked.
         let is_out = self.line.asked.filter(|asked| !asked.is_answered && now < asked.at + SEEN);
         Some(if comes > now {
+            // In memory nobody else moves turns: without a change there is nothing to check.
             let may_check = is_first && is_out.is_none() && (self.line.hurries || self.is_remote);
+            // A failed check does not prolong `known`, and would be repeated at once.
             let next = self.line.asked.map_or(known, |asked| known.max(asked.at + SEEN));
             match may_check {
                 true if self.line.hurries || next <= now => self.check(now),
@@ -113,6 +118,7 @@ impl KeyQueue {
                 None => self.check(now),
             }
         } else if self.line.is_moving {
+            // A pause has moved the first turn, and perhaps this one: it does not pass yet.
             NextStep::Sleep(known)
         } else {
             NextStep::Sleep(self.pass(position, now)?)
@@ -121,6 +127,7 @@ impl KeyQueue {
 
     /// Asks the store for the standing of the first turn.
     pub(super) fn check(&mut self, now: Instant) -> NextStep {
+        // Kept from the last answer: the turn may be removed before this one comes.
         let has_moved = self.line.asked.is_some_and(|asked| asked.has_moved);
         self.line.asked = Some(TurnQuestion { at: now, is_answered: false, has_moved });
         self.line.hurries = false;
@@ -194,6 +201,7 @@ impl KeyQueue {
         let turn = counted.map(|outcome| QueuedTurn::new(waiter, policy, outcome, now));
         // Calls before it may still sleep: each learns late that its turn has come, if its reply was late.
         let is_in_line = counted.is_some_and(|outcome| {
+            // The fallback counts by itself, so that its calls are behind none of the store's.
             let is_behind =
                 !self.line.turns.is_empty() && outcome.decided_by != DecidedBy::Fallback;
             outcome.turn > Micros::ZERO || is_behind
@@ -203,6 +211,7 @@ impl KeyQueue {
         }
         self.line.woken.push(Arc::clone(waiter));
         let stage = if let Some(turn) = turn.clone().filter(|_| is_in_line) {
+            // Also if nobody wants it any more: `free` then moves those behind it up.
             let position = self.line.insert(turn);
             if is_overridden {
                 self.hurry_each();
@@ -220,6 +229,7 @@ impl KeyQueue {
             self.after.later = self.permits.found_none(waiter, pause);
             WaitStage::Queued
         } else if is_overridden && !is_busy && decided.is_refused() {
+            // The policy that refused it is gone.
             return self.ask(waiter);
         } else {
             again

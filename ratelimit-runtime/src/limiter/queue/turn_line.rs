@@ -80,6 +80,7 @@ impl TurnLine {
     /// Adds a turn behind those that are earlier or the same. Replies may come in another order than their
     /// turns, and late: a call before this one passes no later.
     pub(super) fn insert(&mut self, turn: QueuedTurn) -> TurnPosition {
+        // The first turn of an empty line was promised after the pause, which does not move it.
         self.is_moving &= !self.turns.is_empty();
         self.added += 1;
         let (position, mut comes) = ((turn.outcome.mark.at, self.added), turn.comes);
@@ -104,6 +105,7 @@ impl TurnLine {
     pub(super) fn remove(&mut self, position: TurnPosition) -> QueuedTurn {
         let is_first = self.is_first(position);
         let turn = self.turns.remove(&position).expect("a turn of the queue");
+        // The line is another one: calls whose turn has come get their naps anew.
         self.grace = None;
         if is_first {
             let has_moved = self.asked.as_mut().map(|asked| mem::take(&mut asked.has_moved));
@@ -122,6 +124,7 @@ impl TurnLine {
     /// Returns a function from a turn to the time until which it counts as promised. The first turn is checked for
     /// all. Its promise may be older than a call's own.
     pub(super) fn known_until(&self) -> impl Fn(&QueuedTurn) -> Instant + use<> {
+        // Copies, because `ask_anew` calls the function while the line changes.
         let (first, seen) = (self.first().map(|first| first.promised), self.seen);
         move |turn| {
             let promised = first.map_or(turn.promised, |first| first.min(turn.promised));

@@ -72,6 +72,7 @@ pub(super) fn text_of(key: KeyRef<'_>) -> Arc<[u8]> {
 /// Wakes calls, so that they look again.
 pub(in crate::limiter) fn wake(waiters: impl IntoIterator<Item = Arc<Waiter>>) {
     for waiter in waiters {
+        // A call that does not sleep yet finds this notice when it does.
         waiter.changed.notify_one();
     }
 }

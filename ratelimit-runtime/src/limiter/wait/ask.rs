@@ -44,6 +44,7 @@ impl Inner {
     /// Lets the calls that wait follow the commands on Redis that nobody awaits.
     pub(in crate::limiter) fn follow_deliveries(self: &Arc<Self>) {
         let Some(redis) = self.backend.redis() else { return };
+        // Weak: the limiter owns the store, which owns this function.
         let limiter = Arc::downgrade(self);
         redis.on_delivery(Box::new(move |key, content| {
             if let Some(inner) = limiter.upgrade() {
@@ -68,6 +69,7 @@ impl Limiter {
             for turn in &freed {
                 self.give_back(turn, !asked.is_empty());
             }
+            // Before the questions, which may ask for what this frees.
             drop(permits);
             wake(woken);
             for question in asked {
@@ -103,6 +105,7 @@ impl Limiter {
     fn delivered(&self, key: KeyRef<'_>, content: Content) {
         match content {
             Content::Settle(settle) if settle.lowered() > 0 => self.inner.queues.hurry(key),
+            // A settle at more units brings nobody nearer.
             Content::Settle(_) | Content::Leave(_) => {}
             Content::Release { .. } => self.permit_is_free(key),
         }
@@ -110,10 +113,12 @@ impl Limiter {
 
     /// Looks again after a pause whether other processes have freed a permit.
     fn look_later(&self, key: Arc<[u8]>, pause: Duration) {
+        // Weak: a task that sleeps keeps no limiter alive that the program has dropped.
         let limiter = Arc::downgrade(&self.inner);
         background::start(async move {
             sleep(pause).await;
             if let Some(inner) = limiter.upgrade() {
+                // No change: each one lets the first call ask for a permit if it is time to.
                 let ((), after) = inner.queues.change(&key, |_| {});
                 Self { inner }.follow(after);
             }
@@ -123,6 +128,7 @@ impl Limiter {
     /// Asks for the turn of a call: at once if memory or the deny cache can decide it.
     fn ask(&self, question: Question, moves: &mut VecDeque<Aftermath>) {
         let waiter = Arc::clone(&question.waiter);
+        // The version before the policy: an override between the two counts as a later one.
         let (call, version) = (waiter.call.of(self), self.overrides().version());
         let effective = call.effective();
         let (policy, request) = (effective.policy(), waiter.request(call, &effective));
@@ -145,6 +151,7 @@ impl Limiter {
     /// Asks Redis, and follows the answer.
     async fn ask_redis(self, question: Question) {
         let waiter = &question.waiter;
+        // The version is read before the policy, as in `ask`.
         let (call, version) = (waiter.call.of(&self), self.overrides().version());
         let effective = call.effective();
         let (policy, request) = (effective.policy(), waiter.request(call, &effective));
@@ -163,6 +170,7 @@ impl Limiter {
         let redis = backend.redis()?;
         let on_store_error =
             backend.on_store_error(policy.answer(waiter.call.options.on_store_error));
+        // Other answers need one more question, without a wait. That of `deny` is this failure.
         if now >= waiter.ends() && on_store_error == OnStoreError::Deny {
             return None;
         }
@@ -191,17 +199,20 @@ impl Limiter {
     /// id. Redis receives the command before the questions that follow.
     fn give_back(&self, turn: &QueuedTurn, is_followed: bool) {
         let QueuedTurn { waiter, claim, outcome, .. } = turn;
+        // Without tiers, or if nobody has counted the call, there is no charge.
         if claim.id.is_some() || claim.policy.tiers().is_empty() || !outcome.decided_by.counts() {
             return;
         }
         let (key, leave) = (waiter.key.as_key_ref(), turn.place().leave());
         let Some((redis, key)) = self.inner.backend.settle_here(key, &leave, outcome.decided_by)
         else {
+            // This process had counted the turn, and has given it back already.
             return self.inner.queues.hurry(key);
         };
         if !is_followed {
             return redis.post(key, Content::Leave(leave));
         }
+        // Not posted: behind others in the outbox, it could reach Redis after the questions.
         let redis = redis.clone();
         background::start(async move {
             redis.send(key, Content::Leave(leave)).await;
@@ -234,6 +245,7 @@ impl Limiter {
         };
         let (is_moving, after) = self.inner.queues.change(&waiter.text, receive);
         self.follow(after);
+        // A pause has moved the first turn, so that those behind it are looked up as well.
         if is_moving {
             self.move_turns(waiter.key.as_key_ref()).await;
         }
