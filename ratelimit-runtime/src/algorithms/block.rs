@@ -28,6 +28,7 @@ impl LastBlock {
             self.offend(now, request);
         }
         let left = self.until - now;
+        // The state is needed until the last offence is forgiven, one after the other.
         let forgiven = request.policy.block_lengths().iter().take(self.level.into());
         let lasts = forgiven.fold(left.get(), |sum, length| sum + length.get());
         Outcome { lasts: Micros::new(lasts), kind, ..Outcome::refused(left, left) }

@@ -48,6 +48,7 @@ impl OneTier<Window> {
         if period != tier.micros() || start > now {
             return None;
         }
+        // A window opens with its first unit.
         let is_over = units == 0 || now - start >= period;
         let (start, units) = if is_over { (now, 0) } else { (start, units) };
         let ends = period - (now - start);

@@ -96,6 +96,7 @@ impl TurnsAhead {
     /// Returns the refusal of a call that does not wait.
     fn peek(mut self, now: Timestamp, request: Request<'_>) -> Outcome {
         self.fold(now);
+        // A peek would not add the counts to this copy, which is thrown away.
         self.add_counts(now, Request { op: Op::Take, ..request });
         self.refuse(now, request)
     }
@@ -194,6 +195,7 @@ impl TurnsAhead {
     /// Promises a turn.
     fn promise(&mut self, promise: TurnPromise, now: Timestamp) -> Outcome {
         let TurnPromise { turn, tail, outcome } = promise;
+        // Exactly as many as `decide` has asked room for.
         self.turns.reserve_exact(self.turns_missing());
         self.turns.push_back(turn);
         (self.tail, self.promised) = (tail, now);
@@ -207,6 +209,7 @@ impl TurnsAhead {
         if policy.counts_rejected() && cost > 0 {
             let recorded = Request { op: Op::Take, ..request };
             tail.decide(end, recorded);
+            // In the base as well: `renew_tail` makes the next tail of it.
             self.base.decide(now, recorded);
             self.tail = tail.clone();
         }
@@ -257,6 +260,7 @@ impl TurnsAhead {
         let first = self.turns.partition_point(|turn| turn.at <= now);
         let at = self.turns[index].at;
         let is_alone = self.turns.len() == first + 1;
+        // Several windows start with a turn: an earlier one may let later turns come too early.
         if self.turns[first].at < at || (self.base.has_linked_windows() && !is_alone) {
             return Some((at, true));
         }

@@ -114,6 +114,7 @@ impl Log {
         let Request { policy, op, .. } = request;
         let forecast = self.forecast(at, now, request, may_pass);
         let longest = policy.longest_period();
+        // The call's own units would be the newest ones of the log.
         let reset = match forecast.own {
             0 => forecast.log.newest(at).map_or(Micros::ZERO, |newest| newest + longest - at),
             _ => longest,
@@ -135,6 +136,7 @@ impl Log {
             outcome = behind(outcome, at - now, one.unwrap_or_default());
             kind = if outcome.admitted { kind } else { outcome.kind };
         }
+        // The log has as many entries as it may, whatever room the windows have.
         if forecast.full > Micros::ZERO {
             let (remaining, wait) = (0, (at - now + forecast.full).max(outcome.wait));
             outcome = Outcome { remaining, wait, more: wait, ..outcome };
@@ -142,6 +144,7 @@ impl Log {
         outcome.kind = kind;
         let own = forecast.own;
         if op == Op::Take {
+            // First, because what has left the log makes room: less memory is asked for.
             if own > 0
                 && let Self::Entries(entries) = self
             {
@@ -230,6 +233,7 @@ impl Log {
             Charged::Entry(entry) => generation.number() == entry.birth(),
             charged => generation.charged() == charged,
         };
+        // Before the charge ends, another state means a reset, after which nothing of it counts.
         if !is_own && (to < from || settle.ends() > now) {
             return Micros::ZERO;
         }
@@ -273,6 +277,7 @@ impl Log {
             Self::Units(stamps) => (View::Units(stamps.ring()), None),
             Self::Entries(entries) => (View::Entries(entries), Some(entries)),
         };
+        // An id is found for longer than its charge counts: it stays until its room is needed.
         let charged = id.and_then(|id| {
             let charge = entries?.named(id)?;
             (charge.stamp + policy.longest_period() > now).then_some(charge)
@@ -289,6 +294,7 @@ impl Log {
             let full = entries.and_then(|entries| entries.full_until(now, request));
             match full {
                 Some(until) => {
+                    // 0 would say that there is room.
                     forecast.full = (until - at).max(Micros::new(1));
                     forecast.admitted = false;
                 }

@@ -42,6 +42,7 @@ impl Generation {
     #[inline]
     pub(crate) fn renewed(self, now: Timestamp) -> Self {
         let mixed = now.get() ^ u64::from(self.0.get()) << 40;
+        // Fibonacci hashing: the high bytes of the product depend on all bits.
         let [.., low, middle, high] = mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
         Self(Short([low, middle, high]))
     }

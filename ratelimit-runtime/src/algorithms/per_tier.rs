@@ -221,6 +221,7 @@ impl<C: Count> Working<C> {
         let admitted = cost == 0 || own.iter().zip(tiers).all(has_room);
         let takes = admitted || (C::COUNTS_REFUSED && policy.counts_rejected());
         if takes {
+            // A refused call takes what its tiers still have: other counts record the most of that.
             let took = own.iter_mut().zip(tiers).map(|(count, tier)| count.take(tier, cost)).max();
             for count in &mut *others {
                 count.follow(took.unwrap_or_default(), admitted.then_some(at));
@@ -264,6 +265,7 @@ impl<C: Count> Working<C> {
             if self.counts.iter().any(|count| count.is_same(&new)) {
                 continue;
             }
+            // A count that is there keeps its units. Only a new one takes over those of others.
             let known = before.iter().find(|count| count.is_same(&new)).copied();
             let carried = || match &before[..] {
                 [] => new,
@@ -336,6 +338,7 @@ fn lower<C: Count>(written: Timestamp, counts: &mut [C], charge: GivenBack) {
         count.lower(written, charge, charge.units);
         return;
     }
+    // A count has taken over charges of the older ones, so that these limit what it gives back.
     let mut oldest_first: SmallVec<[&mut C; MAX_TIERS]> = counts.iter_mut().collect();
     oldest_first.sort_by_key(|count| count.since());
     let mut since = Timestamp::default();
@@ -368,6 +371,7 @@ fn is_aligned<C: Count>(counts: &[C], now: Timestamp, request: Request<'_>) -> b
     let Request { policy, written: in_source, .. } = request;
     let tiers = policy.tiers();
     let is_of = |(tier, count): (&Tier, &C)| count.is_same(&C::new(policy, *tier, now));
+    // By address, which is cheap. An equal policy elsewhere comes to the same by `realign`.
     std::ptr::eq(policy, in_source)
         && counts.len() >= tiers.len()
         && tiers.iter().zip(counts).all(is_of)

@@ -80,6 +80,7 @@ impl OneTier<Counter> {
         let PackedCounter { start: latest, previous, current, .. } = self.packed;
         let [tier] = policy.tiers() else { return None };
         let period = tier.micros();
+        // Another policy has counted, or the clock has stepped back.
         if self.packed.period() != period || latest > now {
             return None;
         }
@@ -87,6 +88,7 @@ impl OneTier<Counter> {
             (latest, previous, current)
         } else {
             let start = now.window_start(period);
+            // An older window than the one before this one has no weight any more.
             let previous = if start - period <= latest { current } else { 0 };
             (start, previous, 0)
         };
@@ -342,5 +344,7 @@ fn recorded_since(
         _ => None,
     });
     let least = known.min_by_key(|(units, _)| *units);
+    // No counter goes back so far: the fullest one is the bound.
+    // Reversed, because of equal ones `max_by_key` returns the last.
     least.or_else(|| counters.iter().rev().map(both).max_by_key(|it| it.0)).unwrap_or((0, at))
 }

@@ -23,6 +23,7 @@ pub(super) fn outcome_of(
         let (left, reset) = numbers(index, tier);
         let wait = until(index, tier, if admitted { left.saturating_add(1) } else { cost });
         let Outcome { remaining, wait: longest, .. } = outcome;
+        // Shown is the tier with the fewest units left. A refusal is about the longest wait.
         let is_longer = wait > longest && (left == remaining || !admitted);
         if index == 0 || (admitted && left < remaining) || is_longer {
             let tier = u8::try_from(index).unwrap_or(u8::MAX);

@@ -97,6 +97,7 @@ impl OneTier<Level> {
             let (wait, reset) = (bucket.until(parts, wanted), bucket.until(parts, bucket.full));
             return A::refused_unit(policy, units, wait, reset);
         };
+        // As in `are_renewed`: what was taken before cannot be refunded to a full bucket.
         if parts == bucket.full {
             self.generation = self.generation.renewed(now);
         }
@@ -150,6 +151,7 @@ impl Count for Level {
 
     /// The fewest whole tokens in any of the others. Without their charges, it would have those of the smallest one.
     fn carried(self, others: &[Self], written: Timestamp, now: Timestamp) -> Self {
+        // Whole tokens, rounded down also for a debt: the new bucket has no more than the others.
         let tokens = |it: &Self, parts: i64| parts.div_euclid(it.bucket.token.cast_signed());
         let fewest = |it: &mut dyn Iterator<Item = i64>| {
             let tokens = it.min().unwrap_or(i64::MAX);
@@ -158,6 +160,7 @@ impl Count for Level {
         let parts = fewest(&mut others.iter().map(|it| tokens(it, it.parts)));
         let most = fewest(&mut others.iter().map(|it| tokens(it, it.full())));
         let last = others.iter().map(|it| it.since).fold(written, Timestamp::max);
+        // A charge of the microsecond of the last write is not one of this bucket.
         let since = now.max(last + Micros::new(1));
         Self { since, parts, carried: most - parts, ..self }
     }
@@ -168,6 +171,7 @@ impl Count for Level {
         let gained = (now - written).get().saturating_mul(self.bucket.refill);
         let gained = i64::try_from(gained).unwrap_or(i64::MAX);
         self.parts = self.parts.saturating_add(gained).min(self.full());
+        // What refills a bucket is no longer missing because of earlier charges.
         self.carried = self.carried.min(self.full() - self.parts);
         let is_ahead = written > now;
         if is_ahead {
@@ -202,6 +206,7 @@ impl Count for Level {
 
     #[inline]
     fn take(&mut self, _: &Tier, units: u32) -> u32 {
+        // Rounded up: a refused call takes the last part of a token, too.
         let tokens = self.content().div_ceil(self.bucket.token);
         self.follow(units, None);
         u32::try_from(tokens).map_or(units, |tokens| tokens.min(units))

@@ -25,6 +25,7 @@ macro_rules! window_units {
 
         fn lower(&mut self, _: Timestamp, charge: GivenBack, _: u32) -> u32 {
             let GivenBack { units, at, least } = charge;
+            // A charge from before is not among the units of this window.
             if self.since <= at {
                 self.units = self.units.saturating_sub(units).max(self.units.min(least));
             }

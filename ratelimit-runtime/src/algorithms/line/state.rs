@@ -90,6 +90,7 @@ impl State {
     fn begin_line(&self, now: Timestamp, request: Request<'_>) -> Option<(TurnsAhead, Outcome)> {
         let mut base = Counts::of(self)?;
         let policy = request.policy.without_count_rejected();
+        // A call that passes now needs no line: `decide` takes its units.
         if base.decide(now, unrecorded(request, &policy)).admitted {
             return None;
         }

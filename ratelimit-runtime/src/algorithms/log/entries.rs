@@ -254,6 +254,7 @@ impl CallEntries {
             if let Some(kept) = self.kept.iter_mut().find(|it| it.period == period) {
                 kept.used = at;
             } else {
+                // One at a time, as `growth_of_kept` expects.
                 self.kept.reserve_exact(1);
                 self.kept.push(KeptPeriod { period, used: at });
             }
@@ -274,6 +275,7 @@ impl CallEntries {
         units: u32,
         request: Request<'_>,
     ) -> Charged {
+        // In steps of two, because a charge's excess has the next number. 0 is `NOBODY`.
         self.last = self.last.wrapping_add(2).max(2);
         let id = self.last;
         // What lies ahead may be given back.
@@ -298,6 +300,7 @@ impl CallEntries {
     /// Adds an entry behind those of the same stamp.
     fn insert(&mut self, stamp: Timestamp, units: u32, id: u32) {
         if !self.has_spare() {
+            // Exactly as many as `growth` has asked room for.
             self.entries.reserve_exact(self.entries.len().max(FIRST_ENTRIES));
         }
         let more = u64::from(units);

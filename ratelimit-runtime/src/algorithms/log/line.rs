@@ -38,6 +38,7 @@ impl Log {
             let mut outcome = self.decide_at(turn, now, request, true, room)?;
             outcome.turn = turn - now;
             if let Self::Entries(entries) = self
+                // A call that passes now begins no line.
                 && turn > now
             {
                 entries.promise(turn);
@@ -50,6 +51,7 @@ impl Log {
             Some(_) => Request { id: None, op: Op::Peek, ..request },
             None => request,
         };
+        // Without a line nobody is before the call, and its numbers are those of now.
         let outcome = self.decide_at(end, now, refused, end == now, room)?;
         Some(match promised {
             Some(turn) => Outcome { wait: turn - now, ..outcome },
@@ -66,9 +68,11 @@ impl Log {
         if let Some(turn) = self.promised(now, request) {
             return Some(turn).filter(|turn| fits(*turn));
         }
+        // A recorded refusal would count its own units before its turn.
         let policy = &request.policy.without_count_rejected();
         let request = Request { policy, ..request };
         let forecast = self.forecast(end, now, request, true);
+        // The turn of the charge has come: a repetition needs no turn of its own.
         if forecast.charged.is_some() {
             return None;
         }
@@ -77,6 +81,7 @@ impl Log {
         let turn = end + wait;
         let entries = self.entries();
         let ahead = entries.map_or(0, |entries| entries.turns_ahead(now));
+        // A call that passes now takes no place in the line.
         let has_place = turn == now || ahead < request.max_line as usize;
         let is_full = entries.is_some_and(|it| it.full_until(now, request).is_some());
         Some(turn).filter(|turn| fits(*turn) && has_place && !is_full)

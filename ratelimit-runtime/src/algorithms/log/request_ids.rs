@@ -5,6 +5,7 @@ use hashbrown::HashTable;
 use crate::time::{Micros, Timestamp};
 
 /// The bytes by which the first id of a log grows the heap, at most.
+// Of `hashbrown`: eight places, a control byte each, one more group of 16, and its alignment.
 pub(super) const FIRST_BYTES: usize = 8 * (size_of::<NamedCharge>() + 1) + 32;
 
 /// A charge with a request id.

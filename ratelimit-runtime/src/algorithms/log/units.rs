@@ -220,11 +220,13 @@ impl Timestamps {
         let (ring, times) = (self.ring(), times.min(capacity));
         let surplus = (ring.count + times).saturating_sub(capacity);
         let (first, count) = (ring.position(surplus), ring.count - surplus);
+        // Without the surplus first, so that the buffer grows no more than it has to.
         self.set_bounds(first, count);
         self.grow(times, capacity);
         for index in count..count + times {
             self.set(index, now);
         }
+        // A buffer that has grown starts at 0, and no longer at `first`.
         self.set_bounds(self.ring().first, count + times);
     }
 

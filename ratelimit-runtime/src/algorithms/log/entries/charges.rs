@@ -47,6 +47,7 @@ impl CallEntries {
     #[inline]
     pub(in super::super) fn lower(&mut self, at: usize, to: u32) {
         let less = u64::from(self.entries[at].units - to);
+        // Without its id no second settle finds it.
         (self.entries[at].units, self.entries[at].id) = (to, NOBODY);
         for entry in self.entries.range_mut(at..) {
             entry.sum -= less;
@@ -72,6 +73,7 @@ impl CallEntries {
         let excess = entry.id() + 1;
         match charge {
             Some(at) => self.entries[at].id = NOBODY,
+            // It was raised before: its excess is there.
             None if self.entries.iter().any(|it| u64::from(it.id) == excess) => return,
             None => {}
         }

@@ -19,6 +19,7 @@ impl CallEntries {
         let [tier] = policy.tiers() else { return None };
         let (period, most) = (tier.micros(), u64::from(tier.threshold()));
         let is_alone = matches!(self.kept[..], [kept] if kept.period == period);
+        // A clock that stepped back, a line and a pause need the long way.
         let is_latest = self.newest() <= Some(now) && self.last_turn.max(self.pause) <= now;
         let is_new = |name| !self.named.is_full() && self.named.get(name).is_none();
         let is_charged_now = name.is_none_or(is_new);
@@ -30,8 +31,10 @@ impl CallEntries {
         let sum = self.entries.back().map_or(before, |newest| newest.sum) + u64::from(units);
         let left = most.checked_sub(sum - before);
         let refused = match left {
+            // A refusal of several units also says when fewer are free.
             None if units > 1 => return None,
             None => Some((self.leaving(period, now, sum - before - most)?, self.newest()?)),
+            // The buffer has to grow, and only the long way asks for memory.
             Some(_) if expired == 0 && !self.has_spare() => return None,
             Some(_) => None,
         };

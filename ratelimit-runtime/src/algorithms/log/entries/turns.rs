@@ -94,6 +94,7 @@ impl CallEntries {
         let is_first = index == 0 || self.entries[index - 1].stamp <= now;
         let earliest = if is_first { self.earliest(now, place, index) } else { None };
         let to = earliest.filter(|earliest| *earliest < at).unwrap_or(at);
+        // A turn behind others is not looked at before it is the first.
         let has_room = !is_first || earliest.is_some_and(|earliest| earliest <= at.max(now));
         if to < at {
             self.entries[index].stamp = to;
@@ -112,6 +113,7 @@ impl CallEntries {
     fn earliest(&self, now: Timestamp, place: LinePlace<'_>, index: usize) -> Option<Timestamp> {
         let start = now.max(self.pause);
         let room = |tier: &Tier| {
+            // Under a policy of now, the call may be larger than the whole tier.
             let most = u64::from(tier.threshold().checked_sub(place.cost)?);
             let period = tier.micros();
             let before = self.sum_before(index);

@@ -19,6 +19,7 @@ impl Timestamps {
         expires: Timestamp,
     ) -> Option<A> {
         let [tier] = policy.tiers() else { return None };
+        // Another policy counts here as well, or this one has not decided yet.
         if self.capacity() != tier.threshold() as usize {
             return None;
         }
