@@ -25,6 +25,7 @@ impl Backoff {
 
     /// Returns the pause after so many failures, as [`next`](Self::next) does.
     pub(super) fn after(&self, failures: u32) -> Duration {
+        // The shift must not overflow. The longest pause is reached long before.
         let doublings = failures.saturating_sub(1).min(31);
         let next = (self.first * (1 << doublings)).min(self.longest);
         Self { next, ..*self }.next()

@@ -127,6 +127,7 @@ impl Leases {
             return None;
         }
         let mut stock = Stock::new(policy, self.ttl, now)?;
+        // A new stock has no units: this asks whether a lease may have enough for the call.
         stock.take(cost, now)?.err()?;
         stock.demand.add(cost);
         let hot = HotKey::new(lookup, policy, stock);
@@ -216,6 +217,7 @@ impl Leases {
     /// Gives all leases back. Returns the number of those that could not be.
     pub(super) async fn give_all_back(&self) -> usize {
         let lost = self.lost.load(Ordering::Relaxed);
+        // For an exchange that is under way, and for the one that gives its units back.
         let ends = Instant::now() + 2 * self.store.deadline;
         let sets = || self.sets.get().into_iter().flatten();
         let (mut closing, mut left) = (Vec::new(), 0);
@@ -227,6 +229,7 @@ impl Leases {
             }
         }
         for signals in closing {
+            // Before the look at the set, so that no exchange is missed.
             let mut exchanged = signals.exchanged.subscribe();
             while sets().any(|set| set.lock().of_task(&signals).is_some()) {
                 if timeout_at(ends, exchanged.changed()).await.is_err() {

@@ -256,6 +256,7 @@ impl Outbox {
     async fn send_again(mut self: Arc<Self>) {
         let mut backoff = BACKOFF.clone();
         loop {
+            // Weak during the pause: if the limiter is dropped, the task ends.
             let outbox = Arc::downgrade(&self);
             drop(self);
             sleep(backoff.next()).await;
@@ -328,6 +329,7 @@ impl Outbox {
     /// could not be sent, and of replies that have not come.
     pub(super) async fn flush(self: &Arc<Self>) -> (usize, usize) {
         let (_, lost_before) = self.left();
+        // Until a round gets no answer: nothing waits any more, or Redis is away.
         while self.send_round().await.1 > 0 {}
         // Commands that others send take at most the deadline, and wait again if they fail. Late replies are there as
         // soon as Redis answers.

@@ -104,11 +104,13 @@ impl PermitRegistry {
         for (id, permit) in &mut state.held {
             if permit.due <= now {
                 due.entry(permit.group.clone()).or_default().push(*id);
+                // As if it were renewed. After a failure `renew` brings it forward.
                 permit.due = now + permit.group.timeout / AGE;
             }
         }
         let next = state.held.values().map(HeldPermit::wakes).min();
         state.wakes = next;
+        // Under the lock that `hold` takes: the next permit starts another task.
         if next.is_none() {
             state.task = Worker::default();
         }
@@ -210,6 +212,7 @@ impl<'a> PendingPermit<'a> {
         if !outcome.admitted || !outcome.decided_by.counts() || !self.request.takes_permit() {
             return None;
         }
+        // From here on, the drop of the `KeptPermit` releases it.
         self.permit.is_sent = false;
         Some(Arc::new(self.hold(outcome.decided_by)))
     }

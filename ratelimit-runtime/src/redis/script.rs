@@ -214,6 +214,7 @@ impl<'a> ScriptCall<'a> {
         let kept = (!std::ptr::eq(policy, written)).then_some(written);
         let count = policy.tiers().len();
         let kept_count = kept.map_or(0, |kept| kept.tiers().len());
+        // Six before the tiers, and at most four for each. Only the calendar has more.
         let numbers = 6 + 4 * (count + kept_count);
         let bytes = name.len() + text.len() + 1 + key.as_bytes().len() + 20 * numbers;
         let mut command = Cmd::with_capacity(4 + numbers, bytes);
@@ -250,6 +251,7 @@ impl<'a> ScriptCall<'a> {
             && policy.lease_micros().is_none()
             && largest as usize <= MAX_ENTRIES;
         let keep = policy.longest_period().get().div_ceil(MILLISECOND);
+        // As `CAPACITIES` in `log/state.lua`: `MAX_ENTRIES` is below 2^17.
         let score = -(keep << 17 | u64::from(largest)).cast_signed();
         is_single.then_some((score, keep + 999))
     }

@@ -97,6 +97,7 @@ impl Servers {
         let options =
             SendOptions { is_idempotent, patience, on_late: Some(&on_late), ..IDEMPOTENT };
         let command = |attempt| {
+            // Called only past the breaker: a permit that was not asked for need not be released.
             if let Some(permit) = &mut permit {
                 permit.is_sent = true;
             }
@@ -150,6 +151,7 @@ impl Servers {
     ) -> Result<Value, Failure> {
         let sent = Instant::now();
         let reply = self.send(key.as_bytes(), deadline, options, build).await;
+        // Nothing was sent, so that there is no duration.
         if !matches!(reply, Err(Failure::BreakerOpen(_))) {
             telemetry::store_answered(&reply, sent);
         }
@@ -200,6 +202,7 @@ impl Servers {
                 (Failure::Moved(to) | Failure::Ask(to), Self::Cluster(cluster)) => {
                     let is_moved = matches!(failed.failure, Failure::Moved(_));
                     let to = cluster.redirected(to, &node, is_moved.then_some(key));
+                    // After `ASK`, only this command goes there, behind an `ASKING`.
                     next = Some((to.ok_or(UnavailableReason::NotReady)?, !is_moved));
                     failed.record();
                     redirects += 1;
@@ -208,6 +211,7 @@ impl Servers {
                 // Its next node is found anew: the slot may have moved meanwhile.
                 (Failure::TryAgain, Self::Cluster(_)) => {
                     failed.record();
+                    // With a pause at once: without one the node would answer the same.
                     redirects = redirects.max(FAST_REDIRECTS) + 1;
                     pause_before_redirect(redirects, deadline).await?;
                 }

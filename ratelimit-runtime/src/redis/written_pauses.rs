@@ -25,6 +25,7 @@ impl WrittenPauses {
     /// Adds a pause that Redis has written, which lasts at least until `ends`.
     pub(super) fn add(&self, key: &Key, at: Timestamp, ends: Timestamp) {
         let mut pauses = self.0.lock();
+        // Those that are over make room first, so that the map does not grow with time.
         if pauses.len() == pauses.capacity() {
             pauses.retain(|_, pause| at < pause.ends);
         }

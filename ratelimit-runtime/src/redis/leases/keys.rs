@@ -123,6 +123,7 @@ impl LeaseSet {
         if now >= key.since + length {
             (key.since, key.calls) = (now, 0);
         }
+        // `cool` sets it ahead: the key stays cold until then.
         if now >= key.since {
             key.calls += 1;
         }

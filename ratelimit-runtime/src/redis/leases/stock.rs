@@ -122,6 +122,7 @@ impl Stock {
         if cost > self.most || self.is_closing {
             return None;
         }
+        // Units that nobody used go back by an exchange, after which the refusal may be over.
         let idle = self.lease.is_some_and(|lease| lease.left > 0 && now >= lease.ends);
         match self.refusal {
             Some(refusal) if now < refusal.ask_at && !idle => {

@@ -80,6 +80,7 @@ impl LeaseTask {
         match reply {
             Ok(Some(grant)) => {
                 leases.trips.measured(policy, trip.answered - sent);
+                // A grant without units is the refusal of one.
                 let taken = Request::new(policy, Op::Take, grant.units.max(1));
                 deny_cache.insert(key.as_key_ref(), taken, grant.outcome(), trip);
                 if !leases.receive(self.hash, &self.signals, grant, trip) {
@@ -87,6 +88,7 @@ impl LeaseTask {
                 }
                 return true;
             }
+            // The last lease was given back: the key is cold.
             Ok(None) => {}
             Err(_) => {
                 // Redis is away: this process may decide alone, and has used a part of the limit already.

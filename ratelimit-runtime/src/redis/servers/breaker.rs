@@ -182,6 +182,7 @@ impl BreakerGuard {
 
     /// Records a failure.
     pub(crate) fn failed(self, reason: UnavailableReason) {
+        // An error is a reply, too, and proves as much.
         if self.is_of_hash && !reason.is_silence() {
             return self.succeeded();
         }

@@ -38,6 +38,7 @@ impl Cluster {
     /// Fetches the slot map in the background, and keeps it up to date.
     pub(super) fn new(target: Target) -> Self {
         let map = Arc::new(SlotMap::new(target));
+        // The first refresh waits for no call.
         map.stale.notify_one();
         let task = background::spawn_owned(refresh_loop(Arc::clone(&map)));
         Self { map, _task: task }
@@ -76,6 +77,7 @@ impl Cluster {
         deadline: Instant,
     ) -> Result<Arc<Node>, Failure> {
         let guard = self.map.unassigned.guard(false).map_err(Failure::BreakerOpen)?;
+        // Before the refresh is asked for, whose end would otherwise be missed.
         let mut refreshed = self.map.refreshed.subscribe();
         self.mark_stale();
         let found = match tokio::time::timeout_at(deadline, refreshed.changed()).await {
@@ -131,6 +133,7 @@ async fn refresh_loop(map: Arc<SlotMap>) {
             tracing::debug!(%cause, "slot map refresh failed");
         }
         map.refreshed.send_replace(Some(refreshed));
+        // Also after a success: each call that fails marks the map as stale.
         tokio::time::sleep(backoff.next()).await;
     }
 }

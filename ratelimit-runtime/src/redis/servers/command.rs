@@ -90,6 +90,7 @@ impl Awaited<'_> {
                     }
                     return Err(Unrecorded { failure, guard: Some(guard) });
                 };
+                // Before the long wait, so that the breaker learns of a late server in time.
                 guard.failed(failure.reason());
                 // Rare, and therefore on the heap: the future of a call stays small.
                 let answer = Box::pin(reply.wait_on(until)).await;

@@ -161,6 +161,7 @@ impl Connector {
             exchange
         };
         let send_named = |command: Cmd| (first_word(&command), send(command));
+        // All are sent before the first reply is awaited: the handshake takes one round trip.
         let needed: Vec<_> = commands.into_iter().map(send_named).collect();
         let name = self.target.options.client_name();
         let name =

@@ -51,6 +51,7 @@ async fn tcp(host: &str, port: u16) -> io::Result<EagerSocket<TcpStream>> {
 fn detect_vanished_peer(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let socket = SockRef::from(socket);
+    // An idle peer that vanished is noticed after 10 s and three probes, 19 s in all.
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(10))
         .with_interval(Duration::from_secs(3))

@@ -134,6 +134,7 @@ impl Exchange {
 
     /// Ends the caller's part. A command that is not written yet will not be.
     pub(super) fn abandon(&self) {
+        // Dropped without the lock: a waker is foreign code.
         let state = mem::replace(&mut *self.state.lock(), ExchangeState::Abandoned);
         drop(state);
     }

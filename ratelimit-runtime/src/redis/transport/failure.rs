@@ -46,6 +46,7 @@ impl Failure {
             address(error).map_or_else(|| UnavailableReason::StoreError.into(), to)
         };
         match error.code() {
+            // First, because the same codes have other causes as well.
             Some("ERR" | "NOPERM") if lacks_scripts(&message(error)) => {
                 UnavailableReason::NoScripts.into()
             }

@@ -125,6 +125,7 @@ async fn keep_connected(connector: Connector, state: watch::Sender<ConnectionSta
                 let logins = pin!(keep_logged_in(provider, &connection, renewal));
                 let retired = pin!(connection.retired.notified());
                 let end = select(driver, select(retired, logins)).await;
+                // Otherwise calls have retired it, or its task has panicked.
                 let has_ended = matches!(end, Either::Left((Ok(()), _)));
                 if !has_ended || connection.has_replied() || since.elapsed() >= MIN_LIFETIME {
                     backoff.reset();

@@ -98,6 +98,7 @@ impl Multiplexer {
 
     /// Enqueues the command of an exchange. With `is_alone`, no other caller uses the connection.
     pub(super) fn send(&self, exchange: &Arc<Exchange>, is_alone: bool) {
+        // Before the task sees it, which writes no command that is not queued.
         exchange.enqueue();
         let mut queue = self.0.lock();
         if queue.has_ended {
@@ -189,6 +190,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
     /// Reads bytes behind those that are there.
     fn poll_input(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.filled == self.input.len() {
+            // The reader ends a connection whose reply is too long, and so bounds this.
             self.input.resize(2 * self.filled, 0);
         }
         let mut buffer = ReadBuf::new(&mut self.input[self.filled..]);
@@ -282,6 +284,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
                     self.in_flight.push_back(InFlight { exchange, is_asking });
                 }
             }
+            // Nobody may await any command of this batch any more.
             if !self.output.is_empty() {
                 return true;
             }

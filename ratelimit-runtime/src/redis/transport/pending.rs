@@ -130,6 +130,7 @@ async fn reply(
         if failure.needs_reconnect() || error.is_unrecoverable_error() {
             connection.retire();
         } else {
+            // An error is a reply, too: the peer is there.
             connection.on_reply();
         }
         return Err(failure);

@@ -67,6 +67,7 @@ fn range(reply: &Value, own_host: &str) -> Option<Range> {
         Value::Nil => "",
         _ => return None,
     };
+    // `?` stands for a host name that is to be announced and is not set.
     let host = if host.is_empty() || host == "?" { own_host } else { host };
     let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
     let primary = Address::new(host, u16::try_from(*port).ok()?)?;

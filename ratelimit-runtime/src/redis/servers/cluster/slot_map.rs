@@ -80,6 +80,7 @@ impl SlotMap {
     /// Assigns one slot, until the next refresh.
     pub(super) fn assign(&self, slot: u16, node: &Arc<Node>) {
         let before = self.slots.write()[usize::from(slot)].replace(Arc::clone(node));
+        // Without the lock, because the drop of a breaker calls recorders.
         drop(before);
     }
 
@@ -158,6 +159,7 @@ impl SlotMap {
         let mut reply = node.start(command.into(), false, Lane::Main);
         let reply = reply.wait(Instant::now() + SLOTS_TIMEOUT).await?;
         let ranges = ranges(&reply, host(node.name())).ok_or(UnavailableReason::StoreError)?;
+        // A node that has not joined its cluster yet knows no slots, and would empty the map.
         if ranges.is_empty() { Err(UnavailableReason::NotReady) } else { Ok(ranges) }
     }
 
