@@ -278,6 +278,7 @@ impl Slot for Tiers {
 
 fn unknown_name(unknown: &str, span: Span, table: &[Argument]) -> syn::Error {
     let names = || table.iter().map(|argument| argument.name);
+    // The arguments of a tier have the synonyms of those of the whole limit.
     let synonym = table.iter().find(|argument| {
         let whole = ARGUMENTS.iter().find(|whole| whole.name == argument.name);
         whole.unwrap_or(argument).synonyms.contains(&unknown)

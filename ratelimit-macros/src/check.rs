@@ -65,6 +65,7 @@ impl Check<'_> {
     pub(crate) fn condition(self) -> Option<TokenStream> {
         self.spec.skip.as_ref().map(|expr| {
             let skip = self.function.localize(expr);
+            // With the span of the expression, at which the compiler then reports a wrong type.
             let private = spanned(&self.private(), expr.span());
             let runs_check = quote_spanned!(expr.span()=> #private::runs_check(#skip));
             quote!(if #runs_check)
@@ -128,6 +129,7 @@ impl Check<'_> {
         let answer = on_store_error.as_ref().map(|StoreErrorAnswer { tokens, .. }| {
             quote!(#call.options.on_store_error(#krate::OnStoreError::#tokens);)
         });
+        // A key of literals is the same for all clients. Without a key it is the ambient caller.
         let is_shared = !key.is_empty() && key.iter().all(value::is_literal);
         let shared = is_shared.then(|| quote!(#call.options.shared();));
         // One statement a part: its borrows end before anything is awaited.
@@ -198,6 +200,7 @@ fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
     let cost = cost.as_ref().map_or_else(|| "1".to_owned(), text);
     let key: Vec<_> = key.iter().map(text).collect();
     let (names, values): (Vec<_>, Vec<_>) = others(spec).into_iter().unzip();
+    // `line!` and the others return the place of their span: that of the attribute.
     let [file, line, column] = ["file", "line", "column"].map(|name| {
         let name = Ident::new(name, *at);
         quote_spanned!(*at=> #here::#name!())
@@ -267,6 +270,7 @@ fn policy_tokens(spec: &LimitSpec, emit: impl Fn(&Value) -> TokenStream) -> Toke
     let first = match (tiers.next(), concurrency) {
         (None, Some(calls)) => {
             let calls = emit(calls);
+            // All other setters need a window.
             return quote!(#krate::Policy::concurrency_limit(#name, #calls) #timeout);
         }
         (first, _) => first,

@@ -14,6 +14,7 @@ use crate::{
 pub(crate) fn second<'a>(written: &'a [Ident], one: &str, other: &str) -> Option<&'a Ident> {
     let mut both = written.iter().filter(|name| *name == one || *name == other);
     let first = both.next()?;
+    // One argument may be written twice, which is an error of its own.
     both.find(|name| *name != first)
 }
 
@@ -21,6 +22,7 @@ pub(crate) fn second<'a>(written: &'a [Ident], one: &str, other: &str) -> Option
 /// exclusion is at the second one.
 pub(crate) fn validate(written: &[Ident], errors: &mut Errors) {
     let is_written = |argument: &str| written.iter().any(|it| it == argument);
+    // With a `tier` there is a window, and `period` and `threshold` go into it.
     let no_whole_window =
         is_written("concurrency") && !is_written("tier") && validate_window(written, errors);
     for Argument { name, of_policy, of_window, excludes, faults, needs, .. } in ARGUMENTS {

@@ -37,6 +37,7 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
     let mut specs = validate_arguments(typed.as_ref().unwrap_or(&attributes), &mut errors);
     validate(&specs, &function, &mut errors);
     stacked::validate_alone(item, &mut errors);
+    // The output as it is written, before `fallible` changes it.
     let (krate, output) = (specs[0].krate.clone(), function.output());
     if let Some(flag) = &specs[0].fallible {
         function.make_fallible(flag, &krate);
@@ -48,6 +49,7 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
         // The compiler does not see the arguments: parameters that only they name are unused.
         return quote!(#[allow(unused)] #function #errors);
     }
+    // What is typed has no error: the usual code follows, with the cursor in it.
     if typed.is_some() {
         specs = validate_arguments(&attributes, &mut Errors::default());
     }

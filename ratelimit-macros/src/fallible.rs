@@ -41,6 +41,7 @@ impl Fallible {
         let (at_flag, at_output) = (flag.span(), output.span());
         let mut output = output.clone();
         replace_impl(&mut output);
+        // A type with a `_` cannot be checked for whether it carries refusals already.
         let never = if depends_on_impl(&output) {
             quote!(#private::never::<#output>())
         } else {

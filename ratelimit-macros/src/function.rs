@@ -171,6 +171,7 @@ impl Function {
 
     /// Changes the return type to `Result<Output, RateLimitError>`, for the argument `flag`.
     pub(crate) fn make_fallible(&mut self, flag: &Ident, krate: &Path) {
+        // Otherwise there is an error, and the signature stays for the function's callers.
         if self.signature.asyncness.is_some() {
             let output = &mut self.signature.output;
             self.fallible = Some(Fallible::new(output, flag, krate));

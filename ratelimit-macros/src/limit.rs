@@ -90,9 +90,11 @@ impl LimitSpec {
         let policy =
             args.policy.and_then(|it| SharedPolicy::new(&it.value, plan.is_some(), errors));
         let is_window = args.period.is_some() || args.threshold.is_some() || !args.tiers.is_empty();
+        // Without `concurrency` the defaults are a window, beside it there are none.
         let has_window = args.concurrency.is_none() || is_window;
         let algorithm = algorithm.unwrap_or(Algorithm::SlidingWindow);
         let is_calendar = algorithm == Algorithm::CalendarWindow;
+        // The default of one minute is no unit of the calendar.
         if is_calendar && args.period.is_none() && args.tiers.is_empty() {
             let at = args.written.iter().find(|name| *name == "algorithm");
             errors.at(at, PolicyFault::PeriodOffCalendar);
@@ -186,17 +188,21 @@ impl LimitSpec {
     fn apply_rules_of_calls(&mut self, written: &[Ident], errors: &mut Errors) {
         if let Some(mark) = &self.warn_at {
             let of_mark = mark.number.and_then(rules::mark_fault);
+            // Without a window `combinations` has the error already.
             let of_tiers = rules::warning_violation(self.tiers.len().max(1));
             of_tiers.or(of_mark).into_iter().for_each(|fault| errors.at(mark, fault));
         }
         if self.algorithm == Algorithm::CalendarWindow
+            // A `max_wait` of 0 waits for nothing.
             && differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT)
             && let Some(second) = combinations::second(written, "algorithm", "max_wait")
         {
             errors.at(second, PolicyFault::CalendarWith { argument: "max_wait" });
         }
         let cost = self.cost.as_ref();
+        // Only the compiler knows the policy: each check becomes a constant that it evaluates.
         if let Some(policy) = &mut self.policy {
+            // A policy with `count_rejected` takes a literal, and no dynamic cost.
             let takes_costs = match cost {
                 Some(cost) if cost.is_dynamic() => "takes_dynamic_costs",
                 _ => "takes_costs",
@@ -209,6 +215,7 @@ impl LimitSpec {
             }
             policy.check("takes_leaves", "leave", written);
             policy.check("takes_warnings", "warn_at", written);
+            // What follows reads parts of a policy, none of which stands beside `policy`.
             return;
         }
         if cost.is_some_and(Value::is_dynamic)
@@ -230,6 +237,7 @@ impl LimitSpec {
             && let Some(fault) =
                 rules::request_id_violation(self.algorithm, self.count_rejected.is_some())
         {
+            // A log has request ids unless it counts refusals. Other algorithms have none at all.
             let is_log = self.algorithm == Algorithm::SlidingWindow;
             let other = if is_log { "count_rejected" } else { "algorithm" };
             errors.at(combinations::second(written, "request_id", other), fault);
@@ -287,6 +295,7 @@ impl LimitSpec {
             }
             if let PolicyFault::CalendarWith { argument } = fault
                 && let Some(second) = combinations::second(written, "algorithm", argument)
+                // The second tier has a place of its own, which is found below.
                 && argument != "tier"
             {
                 errors.at(second, fault);

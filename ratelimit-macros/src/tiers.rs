@@ -39,6 +39,7 @@ pub(crate) fn validate_tiers(
     if tiers.is_empty() {
         let period = match period {
             Some(period) => parse_period(is_calendar, period, errors),
+            // An error by now, in `LimitSpec::validate`. A day breaks no further rule.
             None if is_calendar => Value::known(CalendarUnit::Day.nominal(), Kind::Time),
             None => Value::known(DEFAULT_PERIOD, Kind::Time),
         };

@@ -31,6 +31,7 @@ pub(crate) fn prologue(checks: &[Check<'_>]) -> TokenStream {
     let together = |decisions: TokenStream| {
         quote! {{
             #names_apart
+            // It shadows a constant of this name: see `stacked::callsite`.
             fn #it() {}
             let #it = #private::#all([#(#parts),*]);
             let #it = match #it {
@@ -82,6 +83,7 @@ fn refusals(checks: &[Check<'_>]) -> TokenStream {
     let (own, mut rest): (Vec<_>, Vec<_>) =
         hard.partition(|(_, check)| check.spec.answer.otherwise.is_some());
     let mut own = own.into_iter();
+    // The last arm names no index, so that the `match` is exhaustive.
     if rest.is_empty() {
         rest.extend(own.next_back());
     }
@@ -93,6 +95,7 @@ fn refusals(checks: &[Check<'_>]) -> TokenStream {
         check.refusal(|error| quote!((_, #error)))
     } else {
         let private = checks[0].private();
+        // Soft limits refuse nothing.
         quote!(#private::Err(_) => #private::never(),)
     };
     quote!(#(#own)* #last)
@@ -103,6 +106,7 @@ fn names_apart(checks: &[Check<'_>]) -> TokenStream {
     let pairs = checks.iter().enumerate().flat_map(|(index, lower)| {
         checks[..index].iter().map(move |upper| (upper.spec, lower.spec))
     });
+    // Literal names have been compared by `stacked::validate`.
     let shared = pairs.filter(|(upper, lower)| upper.policy.is_some() || lower.policy.is_some());
     shared
         .map(|(upper, lower)| {

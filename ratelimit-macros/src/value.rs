@@ -66,12 +66,14 @@ const SECOND: u64 = 1_000_000;
 pub(crate) fn time(name: &str, expr: Expr) -> syn::Result<Value> {
     let number = match literal(&expr) {
         None => None,
+        // The rules refuse a time as long as the largest number.
         Some(Written::Integer(seconds)) => Some(integer(name, seconds)?.saturating_mul(SECOND)),
         Some(Written::Other(Lit::Str(text))) => Some(
             period::parse(&text.value())
                 .map_err(|why| syn::Error::new_spanned(text, format!("`{name}` {why}")))?,
         ),
         Some(Written::Other(Lit::Float(seconds))) => {
+            // For the advice alone: beyond these bounds it has an example instead.
             let millis = seconds.base10_parse::<f64>().ok().filter(|it| (0.001..1e6).contains(it));
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range")]
             let instead = millis.map_or(1_500, |seconds| (seconds * 1_000.0).ceil() as u64);
