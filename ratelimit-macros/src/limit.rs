@@ -82,6 +82,7 @@ impl LimitSpec {
         combinations::validate(&args.written, errors);
         let answer = Answer::validate(&mut args, errors);
         let algorithm = args.algorithm.and_then(|algorithm| {
+            // `ALL` lacks the algorithm whose periods are units of the calendar.
             let all = Algorithm::ALL.iter().chain([&Algorithm::CalendarWindow]);
             let words: Vec<_> = all.map(|it| (it.as_str(), *it)).collect();
             errors.or(value::word("algorithm", &algorithm.value, &words))

@@ -92,6 +92,7 @@ fn prologue(check: Check<'_>) -> TokenStream {
         (None, condition) => quote!(#condition { #callsite #checked }),
         (Some(kept), None) => quote!(let #kept = { #callsite #checked };),
         (Some(kept), Some(condition)) if !spec.keeps_decision() => {
+            // Nobody reads the decision: a guard without a permit has the same type.
             let unchecked = quote!({ #private::PermitGuard::UNCHECKED });
             quote!(let #kept = { #callsite #condition { #checked } else #unchecked };)
         }

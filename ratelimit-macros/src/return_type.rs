@@ -43,6 +43,7 @@ pub(crate) fn refusal_as(output: &Type) -> Option<&'static str> {
                 if is_infallible(last) {
                     return Some("RefusalAsInfallible");
                 }
+                // An alias such as `io::Result<T>` names no error: its own path tells the crate.
                 let error = error(last).unwrap_or(output);
                 framework(error).or(is_foreign(error).then_some("RefusalAsForeignError"))
             }

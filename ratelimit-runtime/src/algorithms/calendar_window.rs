@@ -72,6 +72,7 @@ impl Count for DatedWindow {
 
     fn pack(self, written: Timestamp) -> PackedDates {
         let Self { period, zone, start, span, units, .. } = self;
+        // The longest unit is a month.
         let days = u8::try_from(period.get() / DAY).unwrap_or(u8::MAX);
         PackedDates { days, zone, written, start, span, units }
     }

@@ -218,9 +218,11 @@ impl TurnsAhead {
             let request = Request { op: Op::Peek, cost, ..request };
             tail.peek(end, unrecorded(request, &policy))
         };
+        // A look of no units has the numbers of the tier. That of the call has its wait.
         let (all, own) = (peek(0), peek(cost));
         let wait_of = |it: Outcome| if it.admitted { Micros::ZERO } else { it.wait };
         let (admitted, mark) = (cost == 0, Mark::NONE);
+        // No tier refuses a call that has room, and comes only behind others.
         let tier = if admitted || !own.admitted { own.tier } else { 0 };
         let refused = Outcome { admitted, tier, wait: wait_of(own), mark, ..all };
         let ahead = end - now;
@@ -294,6 +296,7 @@ impl TurnsAhead {
 
 /// Returns the call under its policy without recorded refusals, decided at once.
 fn unrecorded<'a>(request: Request<'a>, policy: &'a Policy) -> Request<'a> {
+    // An override is known by its address: without one, both stay the same place.
     let is_own = ptr::eq(request.policy, request.written);
     let written = if is_own { policy } else { request.written };
     Request { policy, written, ..request }

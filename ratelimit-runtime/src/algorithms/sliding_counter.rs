@@ -163,6 +163,7 @@ impl Count for Counter {
                 let since = current_since;
                 *self = Self { since, previous: current, ..Self::empty(period) };
             }
+            // Both windows are older than the one before this one.
             _ => *self = Self::empty(period),
         }
         written > now
@@ -183,6 +184,7 @@ impl Count for Counter {
     #[inline]
     fn take(&mut self, tier: &Tier, units: u32) -> u32 {
         let before = self.current;
+        // What is admitted fits. A refusal that counts fills the window, and no more.
         self.current = before.max(before.saturating_add(units).min(tier.threshold()));
         self.current - before
     }
@@ -274,6 +276,7 @@ impl Position {
         let mut position = Self { counter, threshold, ends, tick, ticks, used: 0 };
         let previous = match counter.previous {
             0 => 0,
+            // Rounded up, `left` may be more than a whole period.
             units => (position.weighing(units) * left.min(ticks)).div_ceil(ticks),
         };
         position.used = u64::from(counter.current) + previous;

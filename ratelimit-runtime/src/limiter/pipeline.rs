@@ -178,6 +178,7 @@ impl<'a> Call<'a> {
         {
             return Ok(A::deferred(Deferred { recorder, refusal: Ok(*refused) }));
         }
+        // What this process has decided alone is shown with the numbers by which it was decided.
         let alone = match outcome {
             Ok(outcome) => self.alone(effective, outcome.decided_by),
             Err(_) => None,

@@ -172,6 +172,7 @@ impl KeyQueue {
         let (taken, left): (BTreeMap<_, _>, _) = turns.partition(|(_, turn)| is_taken(turn));
         self.line.turns = left;
         self.line.hurries = true;
+        // The calls for which others wait may be gone from the line.
         self.line.grace = None;
         for turn in taken.into_values() {
             self.ask(&turn.waiter);

@@ -96,6 +96,7 @@ impl Call<'_> {
         let Options { cost, id, is_validated, .. } = *self.options;
         // The deny cache has more numbers of a refusal of several units than a plain one has.
         let is_in_memory = self.limiter.is_in_memory() && !self.policy.is_calendar();
+        // `is_surely_valid` knows of policies with one tier alone.
         let takes_permit_only = is_validated && cost == 1 && !self.policy.has_window();
         let is_valid = self.policy.is_surely_valid(cost) || takes_permit_only;
         // Of a check by hand, nobody has validated yet that its policy goes with a request id.
@@ -210,6 +211,7 @@ impl Call<'_> {
     ) -> Started<Answer<A>> {
         if let Some(counters) = self.counters {
             counters.count(Verdict::Refused, decided_by);
+            // Only a policy of one tier is refused on this way.
             counters.count_refusal(0);
             self.count_refused(self.limiter.inner.backend.uptime_of(at));
         }

@@ -124,6 +124,7 @@ impl Waiter {
         let (mut woken, mut overridden) = (pin!(self.changed.notified()), pin!(changes.changed()));
         let mut timer = until.map(|until| Box::pin(sleep_until(until)));
         poll_fn(|context| {
+            // No error comes: the limiter of this call keeps the sender.
             if let Poll::Ready(Ok(())) = overridden.as_mut().poll(context) {
                 return Poll::Ready(true);
             }

@@ -52,6 +52,7 @@ impl RedisHash {
         let store = &self.store;
         let length: usize = self.ask(&self.command("HLEN")).await?;
         let node = store.servers.node_for(&self.key, store.deadline_from_now()).await?;
+        // Before the fields, so that a connection which is replaced meanwhile counts as a new one.
         let read_over = node.connection_number().map(|number| (node.name().to_owned(), number));
         if length > max_fields {
             return Err(UnavailableReason::OverridesTooLarge);

@@ -180,6 +180,7 @@ impl CallEntries {
         let of_others = self.kept.iter().filter(|it| !own.contains(&it.period));
         let others = of_others
             .filter(|it| !it.is_unused(self.last_turn, now))
+            // The last use may be a turn that lies ahead.
             .map(|it| (it.period, it.used.min(now)));
         let all = own.map(|period| (period, now)).into_iter().chain(others);
         all.map(|(period, used)| self.expired(period, used)).min().unwrap_or_default()
@@ -262,6 +263,7 @@ impl CallEntries {
         let is_other = |it: &KeptPeriod| !own.contains(&it.period);
         while self.kept.iter().filter(|it| is_other(it)).count() > MAX_OTHERS {
             let others = self.kept.iter().filter(|it| is_other(it));
+            // By the period as well, so that memory and `log/state.lua` drop the same one.
             let dropped = others.min_by_key(|it| (it.used, it.period)).map(|it| it.period);
             self.kept.retain(|it| Some(it.period) != dropped);
         }

@@ -73,6 +73,7 @@ impl LeaseTask {
             // What is given back shortens waits.
             deny_cache.invalidate(key.as_key_ref(), leases.now());
         }
+        // Rather too early: a lease must not be used for longer than Redis counts it.
         let sent = leases.store.clock().surely_past();
         let call = LeaseCall::new(key, policy, *id, request);
         let reply = servers.exchange(&call, leases.store.deadline_from_now()).await;

@@ -119,6 +119,7 @@ impl<'a> LeaseCall<'a> {
 
     /// Reads the reply: nothing if no units were wanted.
     pub(crate) fn decode(&self, reply: &Value) -> Replied<Option<Grant>> {
+        // Without wanted units, only the arrival of the reply matters.
         if self.request.want == 0 {
             return Ok(None);
         }

@@ -48,6 +48,7 @@ impl Cluster {
     pub(crate) async fn connected(&self) -> Result<(), String> {
         let mut refreshed = self.map.refreshed.subscribe();
         let first = refreshed.wait_for(Option::is_some).await;
+        // The map keeps the sender, so that the wait does not fail.
         first.ok().and_then(|it| it.clone()).unwrap_or(Ok(()))
     }
 

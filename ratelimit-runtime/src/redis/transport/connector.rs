@@ -186,6 +186,7 @@ impl Connector {
 /// Returns the commands that log a connection in, and choose its protocol and its database.
 fn preparation(login: Option<&Credentials>, protocol: ProtocolVersion, database: i64) -> Vec<Cmd> {
     let first = match login {
+        // With RESP2 there is no `HELLO`, a command that older servers and some proxies lack.
         None if protocol.supports_resp3() => Some(redis::cmd("HELLO").arg(3).take()),
         Some(login) if protocol.supports_resp3() => Some(login.hello()),
         login => login.map(Credentials::auth),
@@ -225,6 +226,7 @@ fn failovers(primary: &HashMap<String, String>) -> u64 {
 /// Returns the address of one of a Sentinel's primaries, if it has this name and is up.
 fn address_of(name: &str, primary: &HashMap<String, String>) -> Option<Address> {
     let flags = primary.get("flags")?;
+    // `s_down` is one Sentinel's view, `o_down` that of several.
     let is_up = flags.contains("master") && !flags.contains("_down");
     let is_found = is_up && primary.get("name")? == name;
     is_found.then(|| Address::new(primary.get("ip")?, primary.get("port")?.parse().ok()?))?

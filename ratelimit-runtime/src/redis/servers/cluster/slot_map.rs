@@ -145,6 +145,7 @@ impl SlotMap {
             }
             match Self::fetch_from(&node).await {
                 Ok(ranges) => return Ok(ranges),
+                // A server without cluster mode answers `CLUSTER SLOTS` with an error.
                 Err(UnavailableReason::StoreError) => {
                     cause = format!("{} is no node of a cluster; write redis://", node.name());
                 }
