@@ -221,6 +221,7 @@ if op == SETTLE then
   if not is_due then
     return { -ARGV[ID] }
   end
+  -- The numbers of settles that nobody sends again.
   redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
   if redis.call('ZADD', KEYS[2], 'NX', now + kept, settle_id) == 0 then
     return { -ARGV[ID] }

@@ -71,32 +71,32 @@ fn number(value: &Value) -> Option<u64> {
 /// The scripts, in the order of [`StateKind::ALL`].
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script {
-        text: Text::new(sources::SLIDING_WINDOW[0], "6f7bae7adf746bb9fff89f05e4705a3d914f14d5"),
-        gated: Text::new(sources::SLIDING_WINDOW[1], "babcd4921632426f465beee9e70a981a08a48608"),
-        lease: Text::new(sources::LEASE_OF_LOG, "5bc8d516ee0fd3a396935621750811a7bd52bfce"),
+        text: Text::new(sources::SLIDING_WINDOW[0], "85aabe6106402cf1081427bf11285e6f2752eee8"),
+        gated: Text::new(sources::SLIDING_WINDOW[1], "58e7649320f5dc9d742fe3de8f7e2e04ac334376"),
+        lease: Text::new(sources::LEASE_OF_LOG, "6bc68caf759e3432615148a26699f3067c0b2665"),
         push_tier: push_window,
     },
     Script {
-        text: Text::new(sources::SLIDING_COUNTER[0], "b7fde1b3a6a0730c45d68b7ac2bcd10493ecf578"),
-        gated: Text::new(sources::SLIDING_COUNTER[1], "aa44df989f85ebe96fc9d1256803fc7dace2cbc4"),
+        text: Text::new(sources::SLIDING_COUNTER[0], "bde6eec9bb46aa40d188143a6872d9db2a89f776"),
+        gated: Text::new(sources::SLIDING_COUNTER[1], "a656830e7634d84a35eaa3fcc7df8ab7780af7f4"),
         lease: Text::new(sources::LEASE_OF_COUNTER, "eca0877ee5d9458f4e8054c802a5178c2839a8f0"),
         push_tier: push_ticking_window,
     },
     Script {
-        text: Text::new(sources::FIXED_WINDOW[0], "54000706176b6261dd476c926c733dcdaf300705"),
-        gated: Text::new(sources::FIXED_WINDOW[1], "d9b61f4a508cfcab89620ace719c7bc740a8f306"),
+        text: Text::new(sources::FIXED_WINDOW[0], "bf1b0348a4c5d91c608562781113cefb93b7207f"),
+        gated: Text::new(sources::FIXED_WINDOW[1], "65d3ef55b2f45a8c0eef355cbbd5e9c2dbf72f8f"),
         lease: Text::new(sources::LEASE_OF_FIXED, "61fd067e0d761aab75b4be3819238446dfe6c165"),
         push_tier: push_window,
     },
     Script {
-        text: Text::new(sources::TOKEN_BUCKET[0], "b3eeb58a58254d8a4e55da20fbd03f63aa284957"),
-        gated: Text::new(sources::TOKEN_BUCKET[1], "b07e065b5ef8a945e27eaec2ffee91d0ac1c9d10"),
+        text: Text::new(sources::TOKEN_BUCKET[0], "25c9375b375d0446d06406603a1019f18e131088"),
+        gated: Text::new(sources::TOKEN_BUCKET[1], "514c69914ba30186311d2e7a55bb7cd5ccbadf2e"),
         lease: Text::new(sources::LEASE_OF_BUCKET, "4ae868aa75b6fcada8cf3887419d25660db19daf"),
         push_tier: push_bucket,
     },
     Script {
-        text: Text::new(sources::CALENDAR_WINDOW[0], "646fc8b7651d801b72d6f940fb6df6ff827fda23"),
-        gated: Text::new(sources::CALENDAR_WINDOW[1], "bd4bddd01097851ff61298356c7a8f7bbe6ef74d"),
+        text: Text::new(sources::CALENDAR_WINDOW[0], "26a840eb0e3e098162ce7f857daab2e9510a01b8"),
+        gated: Text::new(sources::CALENDAR_WINDOW[1], "d47e41c5dbfaf0f3fa386a0cee099de3ca556d7f"),
         lease: Text::new("", ""),
         push_tier: push_calendar_window,
     },

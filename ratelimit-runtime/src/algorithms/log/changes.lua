@@ -172,6 +172,7 @@ local function pause(state, at, length)
       end
     end
   end
+  -- `unpack` has room for some thousands of values.
   for i = 1, #moved, 1000 do
     call('ZADD', state.log, unpack(moved, i, math.min(i + 999, #moved)))
   end

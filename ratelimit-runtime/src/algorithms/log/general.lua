@@ -38,7 +38,9 @@ end
 count_tiers(state)
 
 if grant then
+  -- First, so that the next lease may have what comes back.
   give_back(state, returned)
+  -- While calls wait in line, what comes free is theirs.
   local free, ends = state.now == state.arrival and math.huge or 0, nil
   for i = 1, state.deciding do
     local tier = state.tiers[i]
@@ -48,6 +50,7 @@ if grant then
   if not cost then
     return { -ARGV[ID] }
   end
+  -- Without free units, the reply is the refusal of one.
   op, cost = cost > 0 and TAKE or PEEK, math.max(cost, 1)
   state.lease_end = math.max(state.lease_end, ends)
 end
@@ -93,6 +96,7 @@ local function find_turn(max_wait, max_line)
   end
   local latest, rounds = state.arrival + max_wait, 0
   while not has_room(state, cost) do
+    -- It reads a bounded number of entries, and may return a part of the wait.
     local wait = until_all_free(state, cost)
     rounds = rounds + 1
     if state.now + wait > latest or rounds > MOST_ROUNDS then
@@ -241,6 +245,7 @@ local tier, remaining, wait
 for i = 1, state.deciding do
   local it = state.tiers[i]
   local left = math.max(it.threshold - state.count[it.period] - state.virtual, 0)
+  -- The wait reads entries: it is left out for a tier that is not shown.
   if not admitted or not tier or left <= remaining then
     local leaves = until_free(state, it, admitted and left + 1 or cost)
     if not tier or admitted and left < remaining or leaves > wait then
@@ -275,9 +280,11 @@ if not has_turn then
   if repeated and not admitted then
     wait = turn
   end
+  -- Without a microsecond, it is the line that refuses, and not a tier.
   at = (admitted or is_leased) and at or 0
 end
 
 local verdict, entry = admitted and ARGV[ID] + 0 or -ARGV[ID], is_joined and -id or id
+-- Under the header "@" a charge is known by its id alone.
 local birth = not state.capacity and state.birth or 0
 return { verdict, wait, reset, remaining, at, tier - 1, more, birth, entry }

@@ -37,6 +37,7 @@ end
 
 -- Returns the id that follows from a request id and the microsecond of its charge.
 local function id_of(request_id, at)
+  -- Below 9e10 with all further entries of the charge.
   return 4 + 4 * ((request_id % NAMES + at % NAMES) % NAMES)
 end
 
@@ -225,6 +226,7 @@ end
 -- Records one unit in a log with the header "@", or in one that has none.
 local function record_unit(state, entry)
   keep_units(state)
+  -- Of a larger log this could remove too many at once. It is trimmed by rank below.
   if state.card > 0 and state.card <= AT_ONCE then
     call('ZREMRANGEBYSCORE', state.log, 0, state.now - state.keep)
   end
