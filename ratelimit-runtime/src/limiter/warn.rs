@@ -49,7 +49,7 @@ impl Call<'_> {
         let is_charged = op == Op::Take
             && cost > 0
             && outcome.decided_by.counts()
-            // A repetition of a request id takes nothing. Its first call has warned.
+            // A repetition of a request id takes nothing, and so reaches no mark.
             && outcome.kind != OutcomeKind::Repeated;
         if !is_reached || !is_charged || effective.is_dry_run() || !self.limiter.warns() {
             return;

@@ -284,7 +284,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
                     self.in_flight.push_back(InFlight { exchange, is_asking });
                 }
             }
-            // Nobody may await any command of this batch any more.
+            // Otherwise nobody awaits a command of this batch, and the next one is taken.
             if !self.output.is_empty() {
                 return true;
             }
