@@ -134,6 +134,10 @@ impl KeyQueue {
     /// Frees the turn of a call that leaves. Those behind it with the same charge move up, and the turn of the last
     /// of them is given back.
     fn free(&mut self, position: TurnPosition) {
+        // The call that becomes the first gets naps of its own. One behind it leaves the others theirs.
+        if self.line.is_first(position) {
+            self.line.grace = None;
+        }
         let mut turns = self.line.turns.range_mut(position..);
         let (_, mut own) = turns.next().expect("a turn of the queue");
         let (claim, mut last) = (own.claim, position);

@@ -265,6 +265,35 @@ fn calls_of_one_instant_pass_in_the_order_of_their_arrival() {
     assert!(seats.queue.calls.is_empty());
 }
 
+#[test]
+fn a_call_passes_after_its_naps_although_others_leave_the_line_behind_it() {
+    let leaving = ['d', 'e', 'f'];
+    let mut seats = TestQueue::local(&[('a', 1, 1), ('b', 1, 1)]);
+    for name in leaving {
+        seats.add(name, 9, 2, Duration::ZERO);
+    }
+    let mut now = seats.at(1);
+    for name in leaving {
+        assert_eq!(seats.step_at('b', now), Next::Sleep(now + NAP));
+        seats.leave(name);
+        now += NAP;
+    }
+    assert_eq!(seats.step_at('b', now), Next::Pass);
+}
+
+#[test]
+fn a_call_that_becomes_the_first_gets_naps_of_its_own() {
+    let mut seats = TestQueue::local(&[('a', 1, 1), ('b', 1, 1), ('c', 1, 1)]);
+    let now = seats.at(1);
+    assert_eq!(seats.step_at('c', now), Next::Sleep(now + NAP));
+    seats.leave('a');
+    for nap in 1..4 {
+        let now = now + NAP * nap;
+        assert_eq!(seats.step_at('c', now), Next::Sleep(now + NAP));
+    }
+    assert_eq!(seats.step_at('c', now + NAP * 4), Next::Pass);
+}
+
 /// It is blocked while its turn comes, and then dropped.
 #[test]
 fn a_call_that_others_have_passed_gives_its_turn_back_if_it_leaves() {

@@ -105,9 +105,8 @@ impl TurnLine {
     pub(super) fn remove(&mut self, position: TurnPosition) -> QueuedTurn {
         let is_first = self.is_first(position);
         let turn = self.turns.remove(&position).expect("a turn of the queue");
-        // The line is another one: calls whose turn has come get their naps anew.
-        self.grace = None;
         if is_first {
+            self.grace = None;
             let has_moved = self.asked.as_mut().map(|asked| mem::take(&mut asked.has_moved));
             self.hurries |= has_moved == Some(true) || self.asks_each;
             self.wake_first();
