@@ -91,7 +91,6 @@ impl Check<'_> {
             None => (!spec.is_literal()).then(|| policy_tokens(spec, emit)),
         };
         let new = quote!(#private::CallBuilder::new(#it()));
-        // A dynamic policy is passed with the call.
         let (at, limiter) = match limiter {
             Some(expr) => {
                 let limiter = function.localize(expr);
@@ -100,6 +99,7 @@ impl Check<'_> {
             }
             None => (Span::call_site(), quote!(#private::limiter())),
         };
+        // A dynamic policy is passed with the call.
         let (new, call, start) = if let Some(dynamic) = dynamic {
             let start = format_ident!("{start}_under", span = at);
             let start = quote_spanned!(at=> #start(#limiter, &#it.1));

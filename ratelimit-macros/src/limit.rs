@@ -172,6 +172,11 @@ impl LimitSpec {
         self.answer.decision.is_some() || self.settle.is_some()
     }
 
+    /// Returns `true` if calls wait. A `max_wait` of 0 waits for nothing.
+    pub(crate) fn waits(&self) -> bool {
+        differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT)
+    }
+
     /// Returns `true` if the policy is known at compile time.
     pub(crate) fn is_literal(&self) -> bool {
         self.numbers().all(|value| value.number.is_some())
@@ -187,6 +192,7 @@ impl LimitSpec {
     /// Applies the rules about a policy and the calls under it. A shared policy is checked where it is
     /// known.
     fn apply_rules_of_calls(&mut self, written: &[Ident], errors: &mut Errors) {
+        let waits = self.waits();
         if let Some(mark) = &self.warn_at {
             let of_mark = mark.number.and_then(rules::mark_fault);
             // Without a window `combinations` has the error already.
@@ -194,8 +200,7 @@ impl LimitSpec {
             of_tiers.or(of_mark).into_iter().for_each(|fault| errors.at(mark, fault));
         }
         if self.algorithm == Algorithm::CalendarWindow
-            // A `max_wait` of 0 waits for nothing.
-            && differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT)
+            && waits
             && let Some(second) = combinations::second(written, "algorithm", "max_wait")
         {
             errors.at(second, PolicyFault::CalendarWith { argument: "max_wait" });
@@ -211,7 +216,7 @@ impl LimitSpec {
             policy.check(takes_costs, "cost", written);
             policy.check("takes_settles", "settle", written);
             policy.check("takes_request_ids", "request_id", written);
-            if differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT) {
+            if waits {
                 policy.check("takes_waits", "max_wait", written);
             }
             policy.check("takes_leaves", "leave", written);
@@ -224,7 +229,6 @@ impl LimitSpec {
         {
             errors.at(second, DYNAMIC_COST_OF_REJECTED);
         }
-        let waits = differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT);
         // Those of the policy itself are among its violations.
         let of_calls = ARGUMENTS.iter().filter(|it| it.of_store && !it.of_policy);
         for argument in of_calls.map(|it| it.name) {

@@ -127,6 +127,7 @@ pub(crate) fn validate(specs: &[LimitSpec], errors: &mut Errors) {
             );
         }
         if let Some(max_wait) = &spec.max_wait
+            && spec.waits()
             && std::mem::replace(&mut waits, true)
         {
             errors.at(

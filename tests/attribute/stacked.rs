@@ -164,7 +164,8 @@ async fn methods_have_several_limits_too() {
     assert_eq!(service.greet((3, 10)).await, Some(7));
 }
 
-#[rate_limit(name = "stacked-now", threshold = 2, key = 1, limiter = limiter)]
+// A `max_wait` of 0 waits for nothing, so that another limit may wait.
+#[rate_limit(name = "stacked-now", threshold = 2, key = 1, max_wait = 0, limiter = limiter)]
 #[rate_limit(name = "stacked-later", threshold = 1, key = 1, max_wait = "2m", limiter = limiter)]
 async fn waits(limiter: &Limiter) -> Done {
     Ok(())
