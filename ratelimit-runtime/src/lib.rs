@@ -55,6 +55,9 @@ pub mod caller;
 mod callsite;
 mod decision;
 mod error;
+#[cfg(all(test, not(ratelimit_loom)))]
+#[path = "../../tests/models/explore.rs"]
+mod explore;
 #[cfg(any(feature = "overrides", feature = "web"))]
 mod follow;
 #[cfg(any(test, fuzzing))]
@@ -65,8 +68,6 @@ mod key;
 mod limiter;
 mod macro_support;
 mod memory;
-#[cfg(all(test, not(ratelimit_loom)))]
-mod models;
 mod observe;
 mod opaque;
 pub mod overrides;

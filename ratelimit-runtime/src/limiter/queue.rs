@@ -6,6 +6,7 @@
 //! [`Aftermath`], because stores are asked without the lock of the queues.
 
 #[cfg(all(test, not(ratelimit_loom)))]
+#[path = "../../../tests/models/line.rs"]
 mod model;
 mod permits;
 mod queued_turn;

@@ -12,6 +12,7 @@
 #[cfg(all(test, not(ratelimit_loom)))]
 mod against_store;
 #[cfg(all(test, not(ratelimit_loom)))]
+#[path = "../../../tests/models/deny_cache.rs"]
 mod model;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;

@@ -11,6 +11,7 @@
 mod demand;
 mod keys;
 #[cfg(all(test, not(ratelimit_loom)))]
+#[path = "../../../tests/models/leases.rs"]
 mod model;
 mod stock;
 mod task;

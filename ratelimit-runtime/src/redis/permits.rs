@@ -5,6 +5,7 @@
 //! command, once they are older than a third of their timeout. Calls that are shorter cost no renewal.
 
 #[cfg(all(test, not(ratelimit_loom)))]
+#[path = "../../../tests/models/permits.rs"]
 mod model;
 
 use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};

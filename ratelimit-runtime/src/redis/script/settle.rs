@@ -1,6 +1,7 @@
 //! The call of a script that settles a charge.
 
 #[cfg(all(test, not(ratelimit_loom)))]
+#[path = "../../../../tests/models/settles.rs"]
 mod model;
 
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! The circuit breaker of one server.
 
 #[cfg(all(test, not(ratelimit_loom)))]
+#[path = "../../../../tests/models/breaker.rs"]
 mod model;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;

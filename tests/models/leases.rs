@@ -7,7 +7,7 @@ use stateright::{Model, Property};
 
 use super::stock::{LeaseStep, Stock};
 use crate::{
-    models::{assert_breaks, assert_holds, compared_by_text},
+    explore::{assert_breaks, assert_holds, compared_by_text},
     policy::Policy,
     redis::{
         deny_cache::RoundTrip,

@@ -1,7 +1,8 @@
 //! Models: every order of calls, replies, losses, crashes, ticks and cancels, through the code that decides.
 //!
-//! Each file `model.rs` names the code that it drives or copies. Each invariant is one line of `properties`. A
-//! field of the model breaks a rule on purpose, and a test sees the invariant fail.
+//! Each file beside this one is a module of `ratelimit-runtime`, whose private code it drives or copies: its first
+//! lines name it. Each invariant is one line of `properties`. A field of the model breaks a rule on purpose, and a
+//! test sees the invariant fail.
 
 use std::{
     fmt::{self, Debug, Write},
@@ -15,13 +16,13 @@ macro_rules! compared_by_text {
     ($state:ty) => {
         impl std::hash::Hash for $state {
             fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
-                crate::models::text(self).hash(hasher);
+                crate::explore::text(self).hash(hasher);
             }
         }
 
         impl PartialEq for $state {
             fn eq(&self, other: &Self) -> bool {
-                crate::models::text(self) == crate::models::text(other)
+                crate::explore::text(self) == crate::explore::text(other)
             }
         }
     };
@@ -85,7 +86,7 @@ pub(crate) fn assert_holds(name: &str, steps: usize, model: impl Explored) {
     checked.assert_properties();
     let states = checked.unique_state_count();
     println!("model of {name}: {states} states in {steps} steps");
-    let page = include_str!("guide/failures.md");
+    let page = include_str!("../../ratelimit-runtime/src/guide/failures.md");
     let row = page.lines().find(|line| line.starts_with(&format!("| {name}")));
     let (thousands, rest) = (states / 1_000, states % 1_000);
     let end = format!(" | {steps} | {thousands} {rest:03} |");

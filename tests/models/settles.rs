@@ -6,7 +6,7 @@ use stateright::{Model, Property};
 use super::*;
 use crate::{
     algorithms::State,
-    models::{assert_breaks, assert_holds, compared_by_text},
+    explore::{assert_breaks, assert_holds, compared_by_text},
     policy::{Policy, StateKind},
     request::{Mark, Op, Outcome, Request},
     time::Timestamp,

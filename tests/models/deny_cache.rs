@@ -8,7 +8,7 @@ use stateright::{Model, Property};
 use super::*;
 use crate::{
     algorithms::State,
-    models::{assert_breaks, assert_holds, compared_by_text},
+    explore::{assert_breaks, assert_holds, compared_by_text},
     policy::StateKind,
     sync::Mutex,
 };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use stateright::{Model, Property};
 
-use crate::models::{assert_breaks, assert_holds};
+use crate::explore::{assert_breaks, assert_holds};
 
 /// Instants of the model.
 const TIMEOUT: i64 = 3;

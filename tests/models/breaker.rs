@@ -5,7 +5,7 @@ use std::mem;
 use stateright::{Model, Property};
 
 use super::*;
-use crate::models::{assert_breaks, assert_holds};
+use crate::explore::{assert_breaks, assert_holds};
 
 /// Longer than the longest pause: a probe is due after it.
 const TICK: Duration = Duration::from_secs(5);

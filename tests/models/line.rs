@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     algorithms::State,
-    models::{assert_breaks, assert_holds, compared_by_text},
+    explore::{assert_breaks, assert_holds, compared_by_text},
     policy::StateKind,
     request::{Op, Outcome, Request},
     time::Micros,
