@@ -1,4 +1,4 @@
-//! `cargo run --example replay`
+//! `cargo run --features replay --example replay`
 //!
 //! Finds the lowest threshold of requests a minute that refuses at most one in a thousand callers of an
 //! access log. A line of the log starts with the time in seconds and the caller, as by nginx's

@@ -30,7 +30,6 @@ fn item(target: &str) -> Option<String> {
         let file = file.trim_start_matches("../");
         let module = match file.split('/').next()? {
             "overrides" => "overrides::",
-            "replay" => "replay::",
             "registry" if file == "registry" => "limits::",
             _ => "",
         };

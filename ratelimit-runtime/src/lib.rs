@@ -29,7 +29,8 @@
 //!
 //! - [`observe`] returns the decisions and errors of all checks inside a future.
 //! - [`limits`] lists the limits of the whole program, and [`stats`] counts their calls.
-//! - [`usage`] shows what a caller has left. [`replay`] decides recorded calls under another policy.
+//! - [`usage`] shows what a caller has left.
+#![cfg_attr(feature = "replay", doc = "- [`replay`] decides recorded calls under another policy.")]
 #![cfg_attr(
     feature = "web",
     doc = "- [`web`] finds the caller in a request, and converts answers into headers and responses."
@@ -79,6 +80,7 @@ mod redis;
 mod redis;
 mod registry;
 mod rejection;
+#[cfg(feature = "replay")]
 pub mod replay;
 mod request;
 mod sync;

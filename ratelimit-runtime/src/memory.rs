@@ -35,7 +35,9 @@ mod tests;
 
 use std::{num::NonZeroUsize, thread::available_parallelism};
 
-pub(crate) use self::clock::{Clock, EPOCH};
+pub(crate) use self::clock::Clock;
+#[cfg(feature = "replay")]
+pub(crate) use self::clock::EPOCH;
 use self::{
     block::of_block,
     budget::{Budget, Usage},
@@ -86,6 +88,7 @@ impl MemoryStore {
     }
 
     /// Creates a store without bounds, whose calls come from one thread and bring their times.
+    #[cfg(feature = "replay")]
     pub(crate) fn for_replay() -> Self {
         let store = Self::with_shards(usize::MAX, usize::MAX, 1);
         store.clock.set_calendar(Timestamp::default(), 0);

@@ -1,4 +1,5 @@
-//! Recorded calls under a policy, decided as the memory store decides them, in the time of the record.
+//! Recorded calls under a policy, decided as the memory store decides them, in the time of the record (feature
+//! `replay`).
 //!
 //! Floor 6: imports `memory` and plain data.
 
@@ -59,7 +60,7 @@ fn timestamp(at: Duration) -> Timestamp {
 /// Decides recorded calls under a policy, in the order of their times.
 ///
 /// An idle machine replays over a million calls a second under each algorithm, as
-/// `cargo bench -p ratelimit-benches --features calendar --bench replay` measures.
+/// `cargo bench -p ratelimit-benches --features replay --bench replay` measures.
 ///
 /// Beforehand it shows the effect of a limit on the callers of an access log, and afterwards why a call was
 /// refused: the record of a program's calls gives the decisions that it made. All is decided by one

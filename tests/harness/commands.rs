@@ -67,6 +67,7 @@ impl Example {
     pub fn command(&self, name: &str) -> String {
         let options = match (name, self.package.as_str()) {
             ("algorithms", "examples") => "--features calendar ".to_owned(),
+            ("replay", "examples") => "--features replay ".to_owned(),
             ("fleet" | "overrides", "examples") => "--features overrides ".to_owned(),
             (_, "examples") => String::new(),
             (_, package) => format!("-p {package} "),
@@ -87,7 +88,9 @@ pub const PACKAGES: [&str; 4] = [
 pub static EXAMPLES: LazyLock<BTreeMap<String, Example>> = LazyLock::new(|| {
     let mut build = cargo();
     build.args(["build", "--quiet", "--examples", "--message-format=json"]).args(PACKAGES);
-    build.args(["--features", "examples/calendar,examples/overrides"]).stderr(Stdio::inherit());
+    build
+        .args(["--features", "examples/calendar,examples/overrides,examples/replay"])
+        .stderr(Stdio::inherit());
     let output = build.output().expect("cargo runs");
     assert!(output.status.success(), "the examples do not build");
     output.stdout.lines().filter_map(|line| read_artifact(&line.ok()?)).collect()

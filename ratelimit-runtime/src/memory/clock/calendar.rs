@@ -51,6 +51,7 @@ impl WallClock {
 
 impl Clock {
     /// Sets the time since the UNIX epoch at an instant of the store, and follows the system's clock no more.
+    #[cfg(any(feature = "replay", all(feature = "testing", feature = "calendar")))]
     pub(in super::super) fn set_calendar(&self, now: Timestamp, unix: u64) {
         self.calendar.follows.store(false, Ordering::Relaxed);
         self.calendar.ahead.store(now.get().wrapping_sub(unix), Ordering::Relaxed);
