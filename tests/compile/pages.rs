@@ -7,7 +7,7 @@ mod page;
 fn links_to_files_are_links_to_what_they_describe() {
     for (target, expected) in [
         ("../key/caller.rs#Caller", "crate::Caller"),
-        ("../policy/lease.rs#Policy::lease", "crate::Policy::lease"),
+        ("../policy/settings.rs#Policy::lease", "crate::Policy::lease"),
         ("waiting.md", "crate::guide::waiting"),
         ("guide/waiting.md#lines", "crate::guide::waiting#lines"),
         ("../attribute.md#block", "macro@crate::rate_limit#block"),

@@ -2,7 +2,7 @@
 
 use ratelimit_core::{Algorithm, CalendarUnit};
 
-use super::{Policy, PolicyName, QuotaUnit};
+use super::{PolicyName, QuotaUnit};
 use crate::time::Micros;
 
 /// The bits, the algorithm and the plan, in four bytes: an error contains them.
@@ -90,45 +90,5 @@ impl Flags {
             4 => QuotaUnit::Other,
             _ => QuotaUnit::Requests,
         }
-    }
-}
-
-impl Policy {
-    /// Sets the unit that header fields name, for calls whose cost is not 1. It changes no decision.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// use ratelimit_runtime::{Policy, QuotaUnit};
-    ///
-    /// const TOKENS: Policy = Policy::sliding_window("tokens", Duration::from_secs(60), 1_000)
-    ///     .quota_unit(QuotaUnit::Tokens);
-    /// assert_eq!(TOKENS.get_quota_unit(), QuotaUnit::Tokens);
-    /// ```
-    pub const fn quota_unit(mut self, unit: QuotaUnit) -> Self {
-        self.flags = self.flags.with_unit(unit);
-        self
-    }
-
-    /// Returns what a unit is, which [`quota_unit`](Self::quota_unit) has set.
-    #[must_use]
-    pub const fn get_quota_unit(&self) -> QuotaUnit {
-        self.flags.unit()
-    }
-
-    /// Returns `true` if there is one tier and nothing else, and no rule is broken.
-    pub(crate) const fn is_one_tier(&self) -> bool {
-        self.flags.has(Flags::ONE_TIER)
-    }
-
-    /// Returns `true` if there is one tier, and no rule is broken.
-    pub(crate) const fn is_valid_alone(&self) -> bool {
-        self.flags.has(Flags::VALID_ALONE)
-    }
-
-    /// Returns this policy with the properties of another one.
-    #[cfg(feature = "tower")]
-    pub(crate) const fn with_flags(mut self, flags: Flags) -> Self {
-        self.flags = flags;
-        self
     }
 }

@@ -2,8 +2,6 @@
 
 use std::{fmt, str::FromStr};
 
-use super::Policy;
-
 /// The answer to a call that Redis cannot decide in time, or for which memory is full.
 ///
 /// A key with a value of another type is no outage. Such a call always fails with
@@ -52,7 +50,7 @@ impl OnStoreError {
     /// While Redis is away, each process admits that share of the thresholds, of a burst and of the calls in flight,
     /// rounded up. So ten processes under 10 % admit about as much as the limit. A call that costs more than the share
     /// fails as with [`Deny`](Self::Deny). One that [leaves](crate::Check::leave) a part to others leaves it of the
-    /// share. Units on [lease](Policy::lease) that the process has used count.
+    /// share. Units on [lease](crate::Policy::lease) that the process has used count.
     ///
     /// A share that is known at run time is [`LocalShare::new`].
     ///
@@ -103,43 +101,5 @@ impl FromStr for OnStoreError {
         known.find(|answer| answer.to_string() == text).ok_or(
             "`local`, `deny`, `allow`, or `local` with a share of 1 to 100 percent such as `local(20)`",
         )
-    }
-}
-
-impl Policy {
-    /// Sets the answer to a call that Redis cannot decide in time, or for which memory is full; by default the
-    /// limiter's own [setting](crate::LimiterBuilder::on_store_error).
-    ///
-    /// [`Check::on_store_error`](crate::Check::on_store_error) and the attribute's argument set it for single calls
-    /// and functions, and come before this. An [override](crate::Override::on_store_error) comes before all.
-    pub const fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
-        self.on_store_error = Some(on_store_error);
-        self
-    }
-
-    /// Returns this policy with the answer of an override.
-    pub(crate) const fn with_overridden_answer(mut self, on_store_error: OnStoreError) -> Self {
-        self.overridden_answer = Some(on_store_error);
-        self
-    }
-
-    /// Returns the answer to a call with this one of its own; none for that of the limiter.
-    pub(crate) fn answer(&self, of_call: Option<OnStoreError>) -> Option<OnStoreError> {
-        self.overridden_answer.or(of_call).or(self.on_store_error)
-    }
-
-    /// Returns the answer to calls without one of their own.
-    pub(crate) const fn declared_answer(&self) -> Option<OnStoreError> {
-        self.on_store_error
-    }
-
-    /// Returns the policy under which this process decides alone; none if it never admits a call of this cost. A tier
-    /// that can never refuse is no fault here.
-    pub(crate) fn shared_out(&self, share: LocalShare, cost: u32) -> Option<Self> {
-        let policy = self.times(u32::from(share.percent()) * 10);
-        let fits = policy.tiers().iter().all(|tier| cost <= policy.quota_of(*tier));
-        // Of few permits none is left beside those of others.
-        let has_permit = cost == 0 || policy.concurrency != Some(0);
-        (fits && has_permit).then_some(policy)
     }
 }

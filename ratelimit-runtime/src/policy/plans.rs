@@ -159,38 +159,20 @@ impl Plans {
     }
 }
 
-impl Policy {
-    /// Returns the unit of the quota and the plan, for answers.
-    pub(crate) fn flags(&self) -> Flags {
-        self.flags
-    }
-
-    /// Returns the name of the plan, if the policy is one of [`Plans`].
-    #[must_use]
-    pub fn plan(&self) -> Option<&'static str> {
-        plan(self.name(), self.flags)
-    }
-
-    /// Returns the name by which operators and clients know the policy: `api@pro` for a plan.
-    pub(crate) fn shown_name(&self) -> PolicyName {
-        self.label().unwrap_or(self.name)
-    }
-
-    /// Returns the name of a plan as a limit of its own.
-    #[inline]
-    pub(crate) fn label(&self) -> Option<PolicyName> {
-        names::find(self.name(), self.flags).map(|(_, label)| label)
-    }
-}
-
 /// Returns the name of the plan of the policy with this name and these flags, if it is one.
 pub(crate) fn plan(policy: &str, flags: Flags) -> Option<&'static str> {
     names::find(policy, flags).map(|(plan, _)| plan)
 }
 
+/// Returns the name of that plan as a limit of its own.
+#[inline]
+pub(super) fn label(policy: &str, flags: Flags) -> Option<PolicyName> {
+    names::find(policy, flags).map(|(_, label)| label)
+}
+
 /// Returns the name by which operators and clients know the policy with this name and these flags.
 pub(crate) fn shown(policy: &'static str, flags: Flags) -> &'static str {
-    names::find(policy, flags).map_or(policy, |(_, label)| label.text())
+    label(policy, flags).map_or(policy, PolicyName::text)
 }
 
 /// Returns the name of the limit of an overridden one, which may be that of a plan.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::rules::{MAX_EXACT_INTEGER, greatest_common_divisor};
+use ratelimit_core::rules::{self, MAX_EXACT_INTEGER, greatest_common_divisor};
 
 use super::Span;
 use crate::time::{Micros, Timestamp};
@@ -88,6 +88,11 @@ impl Tier {
         }
         let product = u128::from(self.threshold) * u128::from(self.period);
         u64::try_from(product.div_ceil(u128::from(MAX_EXACT_INTEGER))).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// Returns the units that come free during a lease.
+    pub(super) fn refilled(self, lease: Micros) -> u64 {
+        rules::refilled((self.period, self.threshold.into()), lease.get())
     }
 
     /// Returns a bucket of `burst` tokens that refills at this tier's rate.

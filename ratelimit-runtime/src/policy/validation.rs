@@ -131,6 +131,16 @@ impl Policy {
         self.flags.has(Flags::BLOCKS).then_some(PolicyFault::BlockWith { argument })
     }
 
+    /// Returns `true` if there is one tier and nothing else, and no rule is broken.
+    pub(crate) const fn is_one_tier(&self) -> bool {
+        self.flags.has(Flags::ONE_TIER)
+    }
+
+    /// Returns `true` if there is one tier, and no rule is broken.
+    pub(crate) const fn is_valid_alone(&self) -> bool {
+        self.flags.has(Flags::VALID_ALONE)
+    }
+
     /// Returns `true` if there are several tiers.
     pub(crate) const fn has_tiers(&self) -> bool {
         self.count > 1
