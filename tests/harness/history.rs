@@ -3,6 +3,7 @@
 mod in_flight;
 mod log;
 mod promise;
+mod recorded;
 #[cfg(test)]
 mod tests;
 mod uses;

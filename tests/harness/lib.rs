@@ -32,7 +32,7 @@ mod sentinels;
 use std::{
     net::TcpListener,
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use ratelimit_runtime::{
@@ -54,7 +54,7 @@ pub use self::{
     },
     hostile::{HostileServer, Hostility},
     lateness::Lateness,
-    load::{Load, wall_clock},
+    load::Load,
     monitor::{Monitor, Replayed},
     on_lease::{call_at_once, heat},
     outage::outage,
@@ -190,4 +190,10 @@ pub fn unavailable<T: std::fmt::Debug>(answer: Result<T, RateLimitError>) -> Una
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address").port()
+}
+
+/// Returns the machine's wall clock in microseconds, which its servers use too.
+pub fn wall_clock() -> u64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970");
+    since.as_micros().try_into().expect("a time before the year 500 000")
 }

@@ -5,13 +5,16 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use ratelimit_runtime::{Limiter, Policy, RateLimitError};
 use tokio::task::JoinHandle;
 
-use super::history::{Call, History, Outcome};
+use super::{
+    history::{Call, History, Outcome},
+    wall_clock,
+};
 
 /// Tasks that call one limiter until they are stopped, and record the answers.
 #[derive(Debug)]
@@ -120,10 +123,4 @@ fn outcome(answer: &Result<(), RateLimitError>) -> Outcome {
         Err(RateLimitError::Unavailable(error)) => Outcome::Unavailable(error.reason()),
         Err(error) => panic!("{error}"),
     }
-}
-
-/// Returns the machine's wall clock in microseconds, which its servers use too.
-pub fn wall_clock() -> u64 {
-    let since = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970");
-    since.as_micros().try_into().expect("a time before the year 500 000")
 }

@@ -10,12 +10,14 @@ mod call;
 mod candidates;
 mod charges;
 mod excuses;
+mod layers;
 mod local;
 mod note;
 mod numbers;
 mod pauses;
 mod permits;
 mod reasons;
+mod report;
 mod round;
 mod shares;
 #[cfg(test)]
@@ -29,10 +31,9 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use ratelimit_runtime::{Plans, Policy};
 
 pub use self::{
-    charges::Audit,
-    note::{CallNote, Note, NoteLine, Reply},
-    numbers::{NumberChange, OfCaller},
-    round::{Gap, MixedRound, ProcessNotes},
+    layers::NumberChange,
+    note::{CallNote, Note, NoteLine, OfCaller, ProcessNotes, Reply},
+    round::{Audit, Gap, MixedRound},
 };
 
 /// The caller of all calls.

@@ -11,6 +11,7 @@ mod line;
 mod numbers;
 mod permits;
 mod settle;
+mod soonest;
 mod states;
 mod turns;
 mod units;
@@ -377,6 +378,20 @@ impl Model {
             self.callers.entry(caller).or_insert(written);
         }
         (answer, (admitted && record).then_some(charge))
+    }
+
+    /// Settles a charge at `to` units. Fewer are given back if they are still recorded. More are recorded
+    /// now, unless the caller was reset.
+    pub fn settle(&mut self, charge: Charge, rules: &Rules, now: u64, to: u32) {
+        if self.lines.contains_key(&charge.caller) {
+            self.settle_in_line(charge, rules, now, to);
+        } else {
+            self.settle_alone(charge, rules, now, to);
+        }
+        self.extend(charge.caller, 0);
+        if to < charge.cost {
+            self.shorten(charge.caller, now);
+        }
     }
 
     /// Drops all units of a caller.

@@ -8,7 +8,7 @@ use tracing::{
     span,
 };
 
-use super::load::wall_clock;
+use super::wall_clock;
 
 tokio::task_local! {
     /// The turn of the task's call, once it is promised.

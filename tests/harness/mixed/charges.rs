@@ -1,22 +1,11 @@
 //! Nothing is charged for nobody: when all calls have ended, Redis has the units of admitted calls, and no others.
 
 use super::{
-    Findings, Gap, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Rule, Span,
+    Audit, Findings, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Rule, Span,
     call::MixedCall,
     micros, overlaps,
     round::{NOTICES, SLACK},
 };
-
-/// The units of a limit in Redis, when all calls had ended.
-#[derive(Clone, Copy, Debug)]
-pub struct Audit {
-    /// The number of the limit.
-    pub limit: usize,
-    /// The time in which the units were read.
-    pub span: (u64, u64),
-    /// The units of the window, or the permits.
-    pub units: u64,
-}
 
 /// Units of a window that are certain, and units that are possible.
 #[derive(Clone, Copy, Default)]
@@ -70,13 +59,6 @@ impl MixedRound {
             findings.add("unsent", format!("process {process}: {unsent} on a healthy Redis"));
         }
         findings
-    }
-
-    /// Returns `true` if a process stood still in this span, or Redis, for so long that a reply perhaps came too late.
-    pub(super) fn may_miss_deadline(&self, process: usize, span: Span) -> bool {
-        let is_its = |gap: &&Gap| gap.process.is_none_or(|it| it == process);
-        let late = self.gaps.iter().filter(is_its).filter(|gap| overlaps(gap.span, span));
-        2 * late.map(|gap| gap.span.1 - gap.span.0).sum::<u64>() > micros(MIXED_DEADLINE)
     }
 
     /// Returns `true` if a process perhaps lost the reply to a lease: its units are charged then, and not used.

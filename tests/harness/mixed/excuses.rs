@@ -1,9 +1,7 @@
 //! Excuses of an answer: something stood still, was reset, or is lost.
 
 use super::{
-    Gap, MixedRound, Span,
-    call::MixedCall,
-    overlaps,
+    Gap, MIXED_DEADLINE, MixedRound, Span, micros, overlaps,
     round::{NOTICES, RECENT, SLACK},
 };
 
@@ -11,16 +9,6 @@ use super::{
 const PROBED: u64 = 1_300_000;
 
 impl MixedRound {
-    /// Returns for how long the call's process or runtime, or Redis, stood still around a time.
-    pub(super) fn late(&self, call: &MixedCall, span: Span) -> u64 {
-        let matters = |gap: &&Gap| {
-            let is_own = gap.process.is_none_or(|process| process == call.process)
-                && (gap.runtime == 0 || gap.runtime == call.runtime);
-            is_own && overlaps(gap.span, span)
-        };
-        self.gaps.iter().filter(matters).map(|gap| gap.span.1 - gap.span.0).sum()
-    }
-
     /// Returns for how long the runtimes of a process stood still around a time.
     pub(super) fn stood_still(&self, process: usize, span: Span) -> u64 {
         let is_its = |gap: &&Gap| gap.process.is_none_or(|it| it == process);
@@ -66,11 +54,17 @@ impl MixedRound {
             || self.was_paused(limit, span)
     }
 
-    /// Returns for how long Redis stood still around a time.
-    pub(super) fn late_redis(&self, span: Span) -> u64 {
-        let gaps = self.gaps.iter().filter(|gap| gap.process.is_none()).map(|gap| gap.span);
-        let late = gaps.chain(self.outages.iter().copied()).filter(|it| overlaps(*it, span));
-        late.map(|it| it.1 - it.0).sum()
+    /// Returns `true` if a pause may have moved turns in this span.
+    pub(super) fn was_paused(&self, limit: usize, span: Span) -> bool {
+        let mut pauses = self.pauses.iter().filter(|pause| pause.limit == limit);
+        pauses.any(|pause| overlaps((pause.asked, pause.asked + pause.length + NOTICES), span))
+    }
+
+    /// Returns `true` if a process stood still in this span, or Redis, for so long that a reply perhaps came too late.
+    pub(super) fn may_miss_deadline(&self, process: usize, span: Span) -> bool {
+        let is_its = |gap: &&Gap| gap.process.is_none_or(|it| it == process);
+        let late = self.gaps.iter().filter(is_its).filter(|gap| overlaps(gap.span, span));
+        2 * late.map(|gap| gap.span.1 - gap.span.0).sum::<u64>() > micros(MIXED_DEADLINE)
     }
 
     /// Returns `true` if what was written in this span is perhaps lost with a primary.

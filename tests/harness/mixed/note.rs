@@ -1,8 +1,39 @@
-//! One line of a process's record, written as it happens: a killed process leaves all that it has written.
+//! The record of a process, whose lines are written as it happens: a killed process leaves all that it has written.
 
 use std::fmt;
 
-use super::OfCaller;
+use super::{Span, overlaps};
+
+/// The record of one process.
+#[derive(Clone, Debug)]
+pub struct ProcessNotes {
+    /// The lines, in the order of their time.
+    pub lines: Vec<NoteLine>,
+    /// The number of the process; one that is killed is followed by one of its number.
+    pub number: usize,
+    /// A time at which the process had certainly ended.
+    pub ended: u64,
+    /// `true` if it was killed.
+    pub is_killed: bool,
+}
+
+impl ProcessNotes {
+    /// Reads the output of a process. A killed one may not have finished its last line.
+    #[must_use]
+    pub fn read(text: &str, number: usize, ended: u64, is_killed: bool) -> Self {
+        let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        Self { lines: lines.map(NoteLine::read).collect(), number, ended, is_killed }
+    }
+
+    /// Returns for how long the process stood still around a time.
+    pub(super) fn late(&self, span: Span) -> u64 {
+        let length = |line: &NoteLine| match line.note {
+            Note::Gap(_, from) if overlaps((from, line.at), span) => line.at - from,
+            _ => 0,
+        };
+        self.lines.iter().map(length).sum()
+    }
+}
 
 /// A line: the number of a call in its process, the time, and the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +97,19 @@ pub enum Note {
     Tried(u64, u64),
     /// All calls have ended, and so many settles, releases and leases could not be sent.
     Flushed(u64),
+}
+
+/// An override of one caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfCaller {
+    /// The limit has this number.
+    Number(u64),
+    /// The caller is exempt.
+    Off,
+    /// The caller is shut out.
+    Denied,
+    /// There is no override.
+    Removed,
 }
 
 /// The question of a call, with its units, its policy and its options.
@@ -261,7 +305,7 @@ impl NoteLine {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::ProcessNotes, *};
+    use super::*;
 
     #[test]
     fn lines_are_read_as_they_are_written() {

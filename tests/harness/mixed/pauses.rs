@@ -1,16 +1,6 @@
 //! Nobody is admitted under a key before the end of its pause.
 
-use super::{Findings, LIMITS, MixedRound, Span, overlaps, round::NOTICES};
-
-/// A pause of a limit's key.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pause {
-    pub(super) limit: usize,
-    /// The time at which it was asked for, and that at which it was certainly in force; none if it may not be.
-    pub(super) asked: u64,
-    pub(super) applied: Option<u64>,
-    pub(super) length: u64,
-}
+use super::{Findings, LIMITS, MixedRound, overlaps};
 
 impl MixedRound {
     /// Returns the calls that were admitted in a pause which was in force when they asked.
@@ -38,11 +28,5 @@ impl MixedRound {
             }
         }
         findings
-    }
-
-    /// Returns `true` if a pause may have moved turns in this span.
-    pub(super) fn was_paused(&self, limit: usize, span: Span) -> bool {
-        let mut pauses = self.pauses.iter().filter(|pause| pause.limit == limit);
-        pauses.any(|pause| overlaps((pause.asked, pause.asked + pause.length + NOTICES), span))
     }
 }

@@ -2,7 +2,7 @@
 //! share.
 
 use super::{
-    Findings, LIMITS, MixedRound, Reply, Rule, Span, call::MixedCall, micros, numbers::scaled,
+    Findings, LIMITS, MixedRound, Reply, Rule, Span, call::MixedCall, layers::scaled, micros,
     overlaps, round::SLACK,
 };
 

@@ -5,7 +5,7 @@
 
 use super::{
     BLOCKS, Findings, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Span, blocks::longest,
-    call::MixedCall, micros, numbers::scaled, overlaps, round::SLACK, shares::units_of,
+    call::MixedCall, layers::scaled, micros, overlaps, round::SLACK, shares::units_of,
 };
 
 /// The time after which a command without an answer is certainly not executed any more.

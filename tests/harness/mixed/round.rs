@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
-    Audit, Findings, LIMITS, MIXED_DEADLINE, Note, NoteLine, NumberChange, Reply, Span,
-    call::MixedCall, micros, numbers::Layers, overlaps, pauses::Pause,
+    LIMITS, MIXED_DEADLINE, Note, NoteLine, NumberChange, ProcessNotes, Reply, Span,
+    call::MixedCall, layers::Layers, micros, overlaps,
 };
 
 /// The time by which a task is late on a machine that is not busy.
@@ -20,37 +20,6 @@ const LAG: u64 = 200_000;
 /// The time in which a process notices a reset by another.
 pub(super) const NOTICES: u64 = 1_200_000;
 
-/// The record of one process.
-#[derive(Clone, Debug)]
-pub struct ProcessNotes {
-    /// The lines, in the order of their time.
-    pub lines: Vec<NoteLine>,
-    /// The number of the process; one that is killed is followed by one of its number.
-    pub number: usize,
-    /// A time at which the process had certainly ended.
-    pub ended: u64,
-    /// `true` if it was killed.
-    pub is_killed: bool,
-}
-
-impl ProcessNotes {
-    /// Reads the output of a process. A killed one may not have finished its last line.
-    #[must_use]
-    pub fn read(text: &str, number: usize, ended: u64, is_killed: bool) -> Self {
-        let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
-        Self { lines: lines.map(NoteLine::read).collect(), number, ended, is_killed }
-    }
-
-    /// Returns for how long the process stood still around a time.
-    fn late(&self, span: Span) -> u64 {
-        let length = |line: &NoteLine| match line.note {
-            Note::Gap(_, from) if overlaps((from, line.at), span) => line.at - from,
-            _ => 0,
-        };
-        self.lines.iter().map(length).sum()
-    }
-}
-
 /// A time in which something stood still.
 #[derive(Clone, Copy, Debug)]
 pub struct Gap {
@@ -60,6 +29,27 @@ pub struct Gap {
     pub runtime: u8,
     /// The time.
     pub span: (u64, u64),
+}
+
+/// A pause of a limit's key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pause {
+    pub(super) limit: usize,
+    /// The time at which it was asked for, and that at which it was certainly in force; none if it may not be.
+    pub(super) asked: u64,
+    pub(super) applied: Option<u64>,
+    pub(super) length: u64,
+}
+
+/// The units of a limit in Redis, when all calls had ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Audit {
+    /// The number of the limit.
+    pub limit: usize,
+    /// The time in which the units were read.
+    pub span: (u64, u64),
+    /// The units of the window, or the permits.
+    pub units: u64,
 }
 
 /// The records of all processes, with the faults that the test has caused.
@@ -122,54 +112,10 @@ impl MixedRound {
         round
     }
 
-    /// Returns all that breaks a rule.
-    #[must_use]
-    pub fn findings(&self) -> Findings {
-        let mut findings = self.overfull_windows();
-        findings.take_in(self.used_shares());
-        findings.take_in(self.wrong_enforcement());
-        findings.take_in(self.local_shares());
-        findings.take_in(self.paused_calls());
-        findings.take_in(self.wrong_blocks());
-        findings.take_in(self.needless_refusals());
-        findings.take_in(self.wrong_warnings());
-        findings.take_in(self.wrong_permits());
-        findings.take_in(self.wrong_turns());
-        findings.take_in(self.wrong_charges());
-        findings.take_in(self.wrong_candidates());
-        findings
-    }
-
     /// Returns the number of calls.
     #[must_use]
     pub fn calls(&self) -> usize {
         self.calls.len()
-    }
-
-    /// Describes the answers in words.
-    #[must_use]
-    pub fn answers(&self) -> String {
-        let mut answers = BTreeMap::<&str, usize>::new();
-        for call in &self.calls {
-            let name = match call.reply {
-                Some(Reply::Admitted { is_counted: false, .. }) => "uncounted",
-                Some(Reply::Admitted { waited: 1.., .. }) => "admitted after a wait",
-                Some(Reply::Admitted { .. }) => "admitted",
-                Some(Reply::Refused) => "refused",
-                Some(Reply::Busy) => "busy",
-                Some(Reply::Denied) => "denied",
-                Some(Reply::Undecided) => "undecided",
-                Some(Reply::Left) => "left",
-                Some(Reply::Spared) => "spared",
-                None => "of the dead",
-            };
-            *answers.entry(name).or_default() += 1;
-        }
-        answers.extend([("warnings", self.warnings.len()), ("blocks", self.blocks().len())]);
-        answers.extend([("alone", self.alone().count())]);
-        let answers = answers.iter().filter(|(_, n)| **n > 0);
-        let answers: Vec<_> = answers.map(|(name, n)| format!("{n} {name}")).collect();
-        answers.join(", ")
     }
 
     fn add(&mut self, process: usize, notes: &ProcessNotes) {
@@ -300,6 +246,23 @@ impl MixedRound {
             }
         }
         (earliest.max(call.asked), call.answered)
+    }
+
+    /// Returns for how long the call's process or runtime, or Redis, stood still around a time.
+    pub(super) fn late(&self, call: &MixedCall, span: Span) -> u64 {
+        let matters = |gap: &&Gap| {
+            let is_own = gap.process.is_none_or(|process| process == call.process)
+                && (gap.runtime == 0 || gap.runtime == call.runtime);
+            is_own && overlaps(gap.span, span)
+        };
+        self.gaps.iter().filter(matters).map(|gap| gap.span.1 - gap.span.0).sum()
+    }
+
+    /// Returns for how long Redis stood still around a time.
+    pub(super) fn late_redis(&self, span: Span) -> u64 {
+        let gaps = self.gaps.iter().filter(|gap| gap.process.is_none()).map(|gap| gap.span);
+        let late = gaps.chain(self.outages.iter().copied()).filter(|it| overlaps(*it, span));
+        late.map(|it| it.1 - it.0).sum()
     }
 
     pub(super) fn of(&self, limit: usize) -> impl Iterator<Item = &MixedCall> + Clone {

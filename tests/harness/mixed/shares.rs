@@ -4,8 +4,8 @@
 use super::{
     Findings, LIMITS, LONGEST_WAIT, MixedRound, Rule, Span,
     call::MixedCall,
+    layers::scaled,
     micros,
-    numbers::scaled,
     windows::{at_least, kept},
 };
 

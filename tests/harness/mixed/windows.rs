@@ -2,7 +2,7 @@
 
 use super::{
     Findings, LIMITS, LONGEST_WAIT, MIXED_DEADLINE, MixedLimit, MixedRound, Reply, Rule, Span,
-    call::MixedCall, micros, numbers::scaled,
+    call::MixedCall, layers::scaled, micros,
 };
 
 /// The units of a call that certainly count at this time, beside an excess.

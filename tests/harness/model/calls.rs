@@ -2,7 +2,7 @@
 
 use super::{
     By, Charge, Rules,
-    numbers::soonest,
+    soonest::soonest,
     units::{AT_ONCE, Units},
 };
 

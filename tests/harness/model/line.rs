@@ -3,7 +3,7 @@
 //! While turns lie ahead, a call is decided as if it came at the last of them. One that may wait is charged
 //! at the time at which it is admitted there.
 
-use super::{Answer, By, Call, Charge, MAX_LINE, Model, Rules, numbers::soonest, states::State};
+use super::{Answer, By, Call, Charge, MAX_LINE, Model, Rules, soonest::soonest, states::State};
 
 /// The time for which a call is decided.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! The numbers of an answer, all derived from the room that a state has.
 
-use super::{Answer, Rules, states::State};
+use super::{Answer, Rules, soonest::soonest, states::State};
 
 /// The time until one unit can be had.
 pub(super) fn until_one(state: &State, rules: &Rules, now: u64) -> u64 {
@@ -51,24 +51,4 @@ fn most(capacity: u32, has_room: impl Fn(u32) -> bool) -> u64 {
         }
     }
     fits
-}
-
-/// The first time from which there is room: once there is, it stays.
-pub(super) fn soonest(has_room: impl Fn(u64) -> bool) -> u64 {
-    if has_room(0) {
-        return 0;
-    }
-    let (mut too_soon, mut late) = (0, 1);
-    while !has_room(late) {
-        (too_soon, late) = (late, late * 2);
-    }
-    while too_soon + 1 < late {
-        let middle = u64::midpoint(too_soon, late);
-        if has_room(middle) {
-            late = middle;
-        } else {
-            too_soon = middle;
-        }
-    }
-    late
 }

@@ -9,20 +9,6 @@ use super::{
 };
 
 impl Model {
-    /// Settles a charge at `to` units. Fewer are given back if they are still recorded. More are recorded
-    /// now, unless the caller was reset.
-    pub fn settle(&mut self, charge: Charge, rules: &Rules, now: u64, to: u32) {
-        if self.lines.contains_key(&charge.caller) {
-            self.settle_in_line(charge, rules, now, to);
-        } else {
-            self.settle_alone(charge, rules, now, to);
-        }
-        self.extend(charge.caller, 0);
-        if to < charge.cost {
-            self.shorten(charge.caller, now);
-        }
-    }
-
     /// Settles a charge by the state of its caller. Returns `true` if it is a charge of that state, or has
     /// become one.
     pub(super) fn settle_alone(
