@@ -275,7 +275,7 @@ impl LimiterBuilder {
     /// # }
     /// ```
     pub fn on_warning(mut self, call: impl Fn(Warning) + Send + Sync + 'static) -> Self {
-        self.on_warning = Some(OnWarning(Arc::new(call)));
+        self.on_warning = Some(Arc::new(call));
         self
     }
 

@@ -7,12 +7,7 @@ use std::time::Duration;
 use ratelimit_core::{Algorithm, rules::units_left};
 use tokio::time::Instant;
 
-use super::{
-    Limiter,
-    call::Call,
-    owned_call::Options,
-    warning::{OnWarning, Warning},
-};
+use super::{Limiter, call::Call, owned_call::Options, warning::Warning};
 use crate::{
     background,
     caller::Caller,
@@ -92,7 +87,7 @@ impl Limiter {
             let digest = || self.caller_digest(&warning.caller);
             telemetry::warned(&warning.decision, warning.percent, digest);
         }
-        if let Some(OnWarning(call)) = &self.inner.on_warning {
+        if let Some(call) = &self.inner.on_warning {
             call(warning.clone());
         }
     }

@@ -1,6 +1,6 @@
 //! A warning, and the function that receives it.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use crate::{caller::Caller, decision::Decision};
 
@@ -40,11 +40,4 @@ impl Warning {
 }
 
 /// The function that receives warnings.
-#[derive(Clone)]
-pub(super) struct OnWarning(pub(super) Arc<dyn Fn(Warning) + Send + Sync>);
-
-impl fmt::Debug for OnWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnWarning")
-    }
-}
+pub(super) type OnWarning = Arc<dyn Fn(Warning) + Send + Sync>;
