@@ -1,6 +1,6 @@
 //! The error of a caller that an override shuts out.
 
-use std::{error::Error, fmt, time::Duration};
+use std::time::Duration;
 
 use super::ceil_to_millis;
 use crate::{policy::Policy, time::Micros};
@@ -29,7 +29,8 @@ use crate::{policy::Policy, time::Micros};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rate limit `{policy}` denies the caller{}", self.wait())]
 pub struct Denied {
     policy: &'static str,
     retry_after: Option<Micros>,
@@ -52,16 +53,10 @@ impl Denied {
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after.map(Duration::from)
     }
-}
 
-impl fmt::Display for Denied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rate limit `{}` denies the caller", self.policy)?;
-        match self.retry_after() {
-            Some(wait) => write!(f, ", retry after {:?}", ceil_to_millis(wait)),
-            None => Ok(()),
-        }
+    /// Returns the end of the message.
+    fn wait(&self) -> String {
+        let wait = self.retry_after().map(ceil_to_millis);
+        wait.map_or_else(String::new, |wait| format!(", retry after {wait:?}"))
     }
 }
-
-impl Error for Denied {}

@@ -1,11 +1,12 @@
 //! The fault of a setting.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
 use ratelimit_core::PolicyFault;
 
 /// The reason for which a setting is not applied, in words. The error around it names the setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Fault(Cow<'static, str>);
 
 impl Fault {
@@ -18,11 +19,5 @@ impl Fault {
 impl From<PolicyFault> for Fault {
     fn from(fault: PolicyFault) -> Self {
         Self::new(fault.to_string())
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }

@@ -1,6 +1,6 @@
 //! The usage of a limit by one caller: all tiers, for pages that customers see.
 
-use std::{error::Error, fmt, time::Duration};
+use std::time::Duration;
 
 use super::Limiter;
 use crate::{
@@ -177,10 +177,11 @@ impl TierUsage {
 }
 
 /// The error of [`Limiter::usage`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UsageError {
     /// No annotated function has a limit of this name.
+    #[error("no annotated function has a limit named `{limit}`; {}", advice(*.nearest))]
     #[non_exhaustive]
     UnknownLimit {
         /// The name.
@@ -189,6 +190,7 @@ pub enum UsageError {
         nearest: Option<&'static str>,
     },
     /// The limit has plans, whose numbers differ.
+    #[error("rate limit `{limit}` has plans with other numbers; name one of `{}`", .plans.join("`, `"))]
     #[non_exhaustive]
     HasPlans {
         /// The name of the limit.
@@ -197,6 +199,11 @@ pub enum UsageError {
         plans: Vec<&'static str>,
     },
     /// Values of the limit come with each call: these expressions.
+    #[error(
+        "the values of rate limit `{limit}` come with each call, by {}; pass them by \
+         `RegisteredPolicy::with_tiers`",
+        .expressions.join(", ")
+    )]
     #[non_exhaustive]
     Dynamic {
         /// The name of the limit.
@@ -205,41 +212,14 @@ pub enum UsageError {
         expressions: &'static [&'static str],
     },
     /// The caller is denied, the policy breaks a rule, or Redis does not answer.
-    Failed(RateLimitError),
+    #[error(transparent)]
+    Failed(#[from] RateLimitError),
 }
 
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownLimit { limit, nearest } => {
-                write!(f, "no annotated function has a limit named `{limit}`")?;
-                match nearest {
-                    Some(nearest) => write!(f, "; `{nearest}` is one"),
-                    None => f.write_str("; pass the `Policy` of a check by hand"),
-                }
-            }
-            Self::HasPlans { limit, plans } => write!(
-                f,
-                "rate limit `{limit}` has plans with other numbers; name one of `{}`",
-                plans.join("`, `")
-            ),
-            Self::Dynamic { limit, expressions } => write!(
-                f,
-                "the values of rate limit `{limit}` come with each call, by {}; pass them by \
-                 `RegisteredPolicy::with_tiers`",
-                expressions.join(", ")
-            ),
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl Error for UsageError {}
-
-impl From<RateLimitError> for UsageError {
-    fn from(error: RateLimitError) -> Self {
-        Self::Failed(error)
-    }
+/// Returns what to write instead of a name that no limit has.
+fn advice(nearest: Option<&str>) -> String {
+    let nearest = nearest.map(|nearest| format!("`{nearest}` is one"));
+    nearest.unwrap_or_else(|| "pass the `Policy` of a check by hand".to_owned())
 }
 
 impl Limiter {
