@@ -7,16 +7,14 @@ mod limiters;
 mod meter;
 #[cfg(feature = "tower")]
 mod paused;
-mod permit;
 mod receipt;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, future::ready, pin::Pin, sync::Arc, time::Duration};
 
 pub use self::meter::Meter;
 pub(crate) use self::{
     call_end::{CallEnd, CandidateCharge},
     limiters::{LimiterId, Settler},
-    permit::Permit,
     receipt::{Receipt, SettleGuard},
 };
 use crate::{
@@ -30,6 +28,17 @@ use crate::{
 
 /// The answer to a check.
 pub(crate) type Answer<A = Decision> = Result<A, RateLimitError>;
+
+/// The permit of a call in flight. It is free once the last clone of the decision is dropped.
+pub(crate) trait Permit: Send + Sync {
+    /// Returns `true` while the store counts the call as one in flight.
+    fn is_held(&self) -> bool;
+
+    /// Frees the permit already before it is dropped, and waits for the store, at most for its deadline.
+    fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(ready(()))
+    }
+}
 
 /// An admitted call, and what is left after it.
 ///
