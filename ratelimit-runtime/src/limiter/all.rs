@@ -10,7 +10,7 @@ use super::{
     call::Call,
     check::Check,
     owned_call::Options,
-    start::{PendingAnswer, Road, Started},
+    start::{PendingAnswer, Started},
 };
 use crate::{
     caller::Caller,
@@ -206,21 +206,16 @@ impl<T: AsCall, const UNREAD: bool> AllCalls<'_, T, UNREAD> {
         }
     }
 
-    /// Returns `true` if memory, which remembers no refusals, decides all calls on such a road.
-    #[inline(always)]
-    fn all_take(&self, is_such: impl Fn(Road) -> bool) -> bool {
-        self.open().all(|(_, call)| call.limiter.is_in_memory() && is_such(call.road()))
-    }
-
     /// Asks the calls until one has to be awaited.
     fn start(&mut self) -> AskedCalls {
-        if self.all_take(|road| road == Road::OneUnit) {
+        // Memory remembers no refusals.
+        if self.open().all(|(_, call)| call.limiter.is_in_memory() && call.takes_one_unit()) {
             let read = self.0.len().saturating_sub(usize::from(UNREAD));
             let asked = self.ask::<true>(0..read)?;
             debug_assert!(asked.is_none(), "memory decides at once");
             return if UNREAD { self.ask_unread(read) } else { Ok(None) };
         }
-        if self.all_take(|road| road != Road::Any) {
+        if self.open().all(|(_, call)| call.takes_units_in_memory()) {
             return self.ask::<false>(0..self.0.len());
         }
         // Each of two that may wait would hold what it has taken meanwhile.
