@@ -33,7 +33,7 @@ fn in_memory() {
     let contender = |case: &'static Case| -> Contender<'_> {
         (case.name, Box::new(move |user| (case.in_memory)(limiter, user)))
     };
-    let rounds = compare(1, 1, &CASES.each_ref().map(contender));
+    let rounds = compare("arguments: ", 1, 1, &CASES.each_ref().map(contender));
     for (case, own) in CASES.iter().zip(&rounds) {
         let base = CASES.iter().position(|it| it.name == case.base).expect("a case");
         if case.base != case.name {

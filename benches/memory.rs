@@ -106,7 +106,7 @@ fn main() {
                 contenders
                     .retain(|(name, _)| !is_other(name) && !name.starts_with("token_bucket 3"));
             }
-            let rounds = compare(threads, callers, &contenders);
+            let rounds = compare("", threads, callers, &contenders);
             report_ratios(threads, callers, &contenders, &rounds);
         }
     }

@@ -42,8 +42,13 @@ fn time(threads: u32, callers: u32, call: &(dyn Fn(u32) + Sync)) -> f64 {
 }
 
 /// Prints and reports the nanoseconds of each contender's calls, and prints their ratios to those of the first two.
-/// Returns the rounds.
-pub fn compare(threads: u32, callers: u32, contenders: &[Contender<'_>]) -> Vec<Vec<f64>> {
+/// Returns the rounds. The names of the figures begin with `bench`.
+pub fn compare(
+    bench: &str,
+    threads: u32,
+    callers: u32,
+    contenders: &[Contender<'_>],
+) -> Vec<Vec<f64>> {
     let mut rounds = vec![Vec::new(); contenders.len()];
     for round in 0..=self::rounds(9) {
         for ((_, call), rounds) in contenders.iter().zip(&mut rounds) {
@@ -63,7 +68,7 @@ pub fn compare(threads: u32, callers: u32, contenders: &[Contender<'_>]) -> Vec<
         println!("{name:36} {nanos:7.0} {range:>15} {first:9.2} {second:9.2}");
     }
     for ((name, _), rounds) in contenders.iter().zip(&rounds) {
-        let what = format!("{name}, {callers} callers, {threads} threads: ns of a call");
+        let what = format!("{bench}{name}, {callers} callers, {threads} threads: ns of a call");
         report(&what, rounds.clone(), "-");
     }
     rounds

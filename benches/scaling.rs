@@ -16,7 +16,7 @@ fn main() {
         ("fixed_window", annotated!(fixed)),
     ];
     for number in [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000] {
-        compare(1, number, &callers);
+        compare("scaling: ", 1, number, &callers);
     }
     let full: [Contender<'_>; 4] = [
         ("sliding_window 3, refused", annotated!(window_3)),
@@ -24,12 +24,12 @@ fn main() {
         ("sliding_window 1 000, refused", annotated!(window_1_000)),
         ("sliding_window 100 000, refused", annotated!(window_100_000)),
     ];
-    compare(1, 1, &full);
+    compare("scaling: ", 1, 1, &full);
     let rotating: [Contender<'_>; 2] = [
         ("sliding_window 100", annotated!(window_of_100)),
         ("sliding_window 1 000", annotated!(window_of_1_000)),
     ];
-    compare(1, 1_000, &rotating);
+    compare("scaling: ", 1, 1_000, &rotating);
     let tiers: [Contender<'_>; 10] = [
         ("sliding_window, 1 tier", annotated!(window_of_100)),
         ("token_bucket, 1 tier", annotated!(bucket)),
@@ -42,9 +42,9 @@ fn main() {
         ("sliding_window, 5 tiers", annotated!(windows_5)),
         ("token_bucket, 5 tiers", annotated!(buckets_5)),
     ];
-    compare(1, 100, &tiers);
+    compare("scaling: ", 1, 100, &tiers);
     for threads in [1, 2] {
-        compare(threads, 1, &callers);
-        compare(threads, 10_000, &callers);
+        compare("scaling: ", threads, 1, &callers);
+        compare("scaling: ", threads, 10_000, &callers);
     }
 }

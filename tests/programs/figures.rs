@@ -2,6 +2,9 @@
 //!
 //! `UPDATE_FIGURES=1 tests/run programs figures::` writes them into the pages.
 
+mod benches;
+mod guide;
+
 use std::{collections::HashMap, env, fs, ops::Range};
 
 const FIGURES: &str = include_str!("../../benches/figures.json");
@@ -16,161 +19,8 @@ struct Figures(HashMap<String, f64>);
 /// The algorithms that count for each tier, as `bytes_per_key` and `scripts` name them.
 const PER_TIER: [&str; 3] = ["token_bucket", "sliding_counter", "fixed_window"];
 
-/// The page of the benches, from the folder of the guide.
-const BENCHES: &str = "../../../benches/README";
-
-/// The README, from the folder of the guide.
-const README: &str = "../../../README";
-
-const SENTENCES: [Sentence; 21] = [
-    (README, "An annotated call takes {} ns in memory", |it| {
-        vec![number(it.of("token_bucket, 1 callers, 1 threads: ns of a call"), 2)]
-    }),
-    (
-        "capacity",
-        "64 tasks got {} decisions of a `sliding_window` a second from one server, {} µs each",
-        |it| {
-            let a_second = it.of("admitted, 64 tasks, 2 workers: decisions/s");
-            vec![number(a_second, 2), number(1e6 / a_second, 2)]
-        },
-    ),
-    (
-        "capacity",
-        "**Client.** {} µs of processor time a decision. 64 tasks saturate a server; one task \
-         makes some {} calls",
-        |it| {
-            let name = "client processor time per call, 64 tasks, two workers, admitted";
-            let a_second = it.of("admitted, 1 tasks, current thread: decisions/s");
-            vec![number(it.of(name), 2), number(a_second, 3)]
-        },
-    ),
-    ("capacity", "{} to {} in a `token_bucket`, `sliding_counter` or `fixed_window`", |it| {
-        range(PER_TIER.map(|name| it.to_one_log(name)))
-    }),
-    ("capacity", "{} with three tiers of a `sliding_window`, and up to {} of the others", |it| {
-        let others = PER_TIER.map(|name| it.server(&format!("{name}, 3 tiers")) / it.server(name));
-        let most = others.into_iter().fold(0., f64::max);
-        vec![number(it.to_one_log("sliding_window, 3 tiers"), 2), number(most, 2)]
-    }),
-    ("capacity", "{} where calls have costs, and {} more for a `settle`", |it| {
-        let with_costs = it.to_one_log("sliding_window with costs");
-        let settle = it.of("its settle, fewer units : server time to a window with costs");
-        vec![number(with_costs, 2), number(with_costs * settle, 2)]
-    }),
-    (
-        "capacity",
-        "A permit makes a `token_bucket` {} times as dear, and alone it takes {} times as long",
-        |it| {
-            ["with a permit", "permit alone"]
-                .map(|name| number(it.of(&format!("{name}: server time to token_bucket")), 2))
-                .into()
-        },
-    ),
-    ("capacity", "is a second command of at most {}.", |it| {
-        vec![number(it.of("release: server time to token_bucket").max(0.1), 1)]
-    }),
-    ("capacity", "| `sliding_window` | {} / {} / {} | {} / {} / {} |", |it| {
-        it.bytes("sliding_window")
-    }),
-    ("capacity", "| the same, with costs | {} / {} / {} | {} / {} / {} |", |it| {
-        it.bytes("sliding_window with costs")
-    }),
-    ("capacity", "| `sliding_counter`, `fixed_window`, `token_bucket` | {} | {} to {} |", |it| {
-        let all =
-            |at: &str| PER_TIER.map(|name| it.of(&format!("bytes of a caller {at}, {name} of 3")));
-        let most = all("in memory").into_iter().fold(0., f64::max);
-        [vec![number(most, 9)], range(all("on Redis"))].concat()
-    }),
-    ("capacity", "| {} for each | {} / {} / {} |", |it| {
-        let bytes = it.bytes("calls in flight");
-        let each = it.of("bytes of a caller in memory, calls in flight of 1000") / 1_000.;
-        [vec![number(each, 2)], bytes[3..].to_vec()].concat()
-    }),
-    ("capacity", "A decision takes {} to {} ns.", |it| {
-        let ours = |name: &&String| {
-            [1, 10_000].iter().any(|callers| {
-                name.ends_with(&format!(", {callers} callers, 1 threads: ns of a call"))
-            }) && ["sliding", "fixed", "token"].iter().any(|start| name.starts_with(start))
-        };
-        let all = it.0.iter().filter(|(name, _)| ours(name)).map(|(_, nanos)| *nanos);
-        range(all)
-    }),
-    (
-        "comparison",
-        "governor is faster: {} ns against {} ns of a check by hand. With a key by `format!` it \
-         takes {} ns, and an annotated call {} ns",
-        |it| {
-            [
-                "governor, ready key",
-                "token_bucket by hand",
-                "governor, key by format!",
-                "token_bucket",
-            ]
-            .map(|name| number(it.of(&format!("{name}, 1 callers, 1 threads: ns of a call")), 2))
-            .into()
-        },
-    ),
-    (
-        "design",
-        "log is also cheaper: {} µs at a threshold of 100, against {} µs of a token bucket. \
-         Above, its memory decides: {} kB a caller at 1 000, against {} kB",
-        |it| {
-            let kilobytes = ["sliding_window of 1000", "token_bucket of 3"]
-                .map(|name| number(it.of(&format!("bytes of a caller on Redis, {name}")) / 1e3, 3));
-            let micros = ["sliding_window", "token_bucket"].map(|name| number(it.server(name), 2));
-            [micros, kilobytes].concat()
-        },
-    ),
-    (
-        "design",
-        "From the deny cache, 64 tasks got {} million a second, against {} through Redis",
-        refusals_a_second,
-    ),
-    (
-        BENCHES,
-        "64 tasks got {} million refusals a second, against {} if each was sent to Redis",
-        refusals_a_second,
-    ),
-    ("failures", "| one server, a cluster, or a primary behind Sentinels | {} | {} | {} |", |it| {
-        ["rounds", "calls", "rounds with faults"]
-            .map(|name| number(it.of(&format!("histories: {name}")), 9))
-            .into()
-    }),
-    (
-        "design",
-        "Four processes made {} decisions a second of one key by {} commands; without \
-         leases, {}.",
-        decisions_on_lease,
-    ),
-    (
-        BENCHES,
-        "Four processes made {} decisions a second of one key by {} commands, and {} without a \
-         lease. Sixteen made as many by {} (",
-        |it| {
-            let of_sixteen = it.of("leases, 16 of 1000000/s: commands a second");
-            [decisions_on_lease(it), vec![number(of_sixteen, 3)]].concat()
-        },
-    ),
-    ("waiting", "no window was above the threshold. {} % to {} % of the calls", |it| {
-        range([200, 500, 1_000].map(|lease| {
-            it.of(&format!(
-                "three regions, lease of {lease} ms: admitted, % of those without leases"
-            ))
-        }))
-    }),
-];
-
-/// Refusals by the deny cache in millions, and those by Redis.
-fn refusals_a_second(figures: &Figures) -> Vec<String> {
-    let of = |name: &str| figures.of(&format!("refused, {name}, 64 tasks: decisions/s"));
-    vec![number(of("ours") / 1e6, 2), number(of("ours, always asking"), 2)]
-}
-
-/// Decisions of four processes with leases, their commands, and decisions without leases.
-fn decisions_on_lease(figures: &Figures) -> Vec<String> {
-    let of = |name: &str| figures.of(&format!("{name}, 4 of 1000000/s: 1000 decisions a second"));
-    let commands = figures.of("leases, 4 of 1000000/s: commands a second");
-    vec![number(of("leases") * 1e3, 2), number(commands, 3), number(of("no leases") * 1e3, 2)]
+fn sentences() -> impl Iterator<Item = &'static Sentence> {
+    guide::SENTENCES.iter().chain(benches::SENTENCES)
 }
 
 impl Figures {
@@ -192,6 +42,82 @@ impl Figures {
         self.of(&format!("server time of {name}, threshold 100, admitted: us"))
     }
 
+    /// The server's microseconds, admitted and refused, at each threshold.
+    fn server_row(&self, name: &str) -> Vec<String> {
+        let cells = [3, 100, 1_000, 100_000].map(|threshold| {
+            ["admitted", "refused"].map(|how| {
+                let name = format!("server time of {name}, threshold {threshold}, {how}: us");
+                number(self.of(&name), if self.of(&name) < 10. { 2 } else { 3 })
+            })
+        });
+        cells.concat()
+    }
+
+    /// The fullest window, the admitted calls in percent, and the milliseconds of 90 % of the calls of each region.
+    fn of_regions(&self, lease: &str) -> Vec<String> {
+        let of = |what: &str| self.of(&format!("three regions, {lease}: {what}"));
+        let mut row = vec![
+            number(of("fullest window, units"), 9),
+            number(of("admitted, % of those without leases"), 3),
+        ];
+        row.extend(
+            [2, 80, 150].map(|link| number(of(&format!("ms of a call over {link} ms, 90 %")), 4)),
+        );
+        row
+    }
+
+    /// The nanoseconds of a call of one caller, and of 10 000.
+    fn nanos(&self, name: &str) -> Vec<String> {
+        [1, 10_000].map(|callers| number(self.nanos_of(name, callers), 3)).into()
+    }
+
+    fn nanos_of(&self, name: &str, callers: u32) -> f64 {
+        self.of(&format!("{name}, {callers} callers, 1 threads: ns of a call")).round()
+    }
+
+    /// The nanoseconds of an admitted and of a refused call, with their ratios to governor, of one caller and of 10 000.
+    fn memory_row(&self, admitted: [&str; 2], refused: &str) -> Vec<String> {
+        let mut row = Vec::new();
+        for (callers, admitted) in [1, 10_000].into_iter().zip(admitted) {
+            let governor = self.nanos_of("governor, key by format!", callers);
+            for nanos in [admitted, refused].map(|name| self.nanos_of(name, callers)) {
+                row.extend([number(nanos, 3), ratio(nanos / governor)]);
+            }
+        }
+        row
+    }
+
+    fn nanos_of_a_call(&self) -> Vec<String> {
+        vec![number(self.nanos_of("token_bucket", 1), 2)]
+    }
+
+    /// The bytes of a caller in memory and on Redis, under the algorithms that count for each tier.
+    fn per_tier_bytes(&self) -> Vec<String> {
+        let all = |at: &str| {
+            PER_TIER.map(|name| self.of(&format!("bytes of a caller {at}, {name} of 3")))
+        };
+        let most = all("in memory").into_iter().fold(0., f64::max);
+        [vec![number(most, 9)], range(all("on Redis"))].concat()
+    }
+
+    /// Refusals by the deny cache in millions, and those by Redis.
+    fn refusals_a_second(&self) -> Vec<String> {
+        let of = |name: &str| self.of(&format!("refused, {name}, 64 tasks: decisions/s"));
+        vec![number(of("ours") / 1e6, 2), number(of("ours, always asking"), 2)]
+    }
+
+    /// Decisions of four processes with leases, their commands, and decisions without leases.
+    fn decisions_on_lease(&self) -> Vec<String> {
+        let of = |name: &str| self.of(&format!("{name}, 4 of 1000000/s: 1000 decisions a second"));
+        let commands = self.of("leases, 4 of 1000000/s: commands a second");
+        vec![number(of("leases") * 1e3, 2), number(commands, 3), number(of("no leases") * 1e3, 2)]
+    }
+
+    /// The bytes of a call in flight in memory.
+    fn bytes_in_flight(&self) -> String {
+        number(self.of("bytes of a caller in memory, calls in flight of 1000") / 1_000., 2)
+    }
+
     fn to_one_log(&self, name: &str) -> f64 {
         self.server(name) / self.server("sliding_window")
     }
@@ -207,11 +133,24 @@ impl Figures {
     }
 }
 
+/// A ratio, with two digits after the point.
+fn ratio(value: f64) -> String {
+    format!("{value:.2}")
+}
+
 /// The least and the most.
 fn range(all: impl IntoIterator<Item = f64>) -> Vec<String> {
-    let mut all: Vec<f64> = all.into_iter().collect();
-    all.sort_by(f64::total_cmp);
-    vec![number(all[0], 2), number(all[all.len() - 1], 2)]
+    ends(all).map(|end| number(end, 2)).into()
+}
+
+/// The least and the most ratio.
+fn ratios(all: impl IntoIterator<Item = f64>) -> Vec<String> {
+    ends(all).map(ratio).into()
+}
+
+fn ends(all: impl IntoIterator<Item = f64>) -> [f64; 2] {
+    let start = [f64::MAX, f64::MIN];
+    all.into_iter().fold(start, |[least, most], it| [least.min(it), most.max(it)])
 }
 
 /// A number of that many digits, with spaces between thousands, and at most one digit after the point.
@@ -260,6 +199,10 @@ fn places_at(page: &str, start: usize, words: &str) -> Option<Vec<Range<usize>>>
                 return None;
             }
             at += found.len_utf8();
+            // A line of a list is indented.
+            if found == '\n' {
+                at += page[at..].len() - page[at..].trim_start_matches(' ').len();
+            }
         }
     }
     Some(places)
@@ -273,7 +216,7 @@ fn is_updated() -> bool {
 fn the_guides_figures_are_those_of_the_benches() {
     let figures = Figures::read();
     let mut wrong = Vec::new();
-    for (page, words, of) in SENTENCES {
+    for (page, words, of) in sentences() {
         let path = format!("{GUIDE}/{page}.md");
         let mut text = fs::read_to_string(&path).expect("a page");
         let places = places(&text, words).unwrap_or_else(|| panic!("{page} has not: {words}"));
@@ -320,7 +263,7 @@ fn each_measured_time_of_the_guide_is_in_a_sentence() {
         };
         let text = fs::read_to_string(&path).expect("a page");
         let mut rest = text.clone();
-        for (_, words, _) in SENTENCES.iter().filter(|(of, ..)| *of == page) {
+        for (_, words, _) in sentences().filter(|(of, ..)| *of == page) {
             for place in places(&text, words).into_iter().flatten() {
                 rest.replace_range(place.clone(), &"-".repeat(place.len()));
             }
