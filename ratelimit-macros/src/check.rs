@@ -11,6 +11,7 @@ use crate::{
     completion,
     function::Function,
     limit::LimitSpec,
+    shared::SharedPolicy,
     store_error::StoreErrorAnswer,
     tiers::TierSpec,
     tokens::spanned,
@@ -44,11 +45,12 @@ impl Check<'_> {
     /// Returns the item that declares the callsite.
     pub(crate) fn callsite(self) -> TokenStream {
         let (it, private) = (self.it, self.private());
-        let (new, literal, checks) = if let Some(policy) = &self.spec.policy {
-            (policy.constructor(), policy.tokens(&private), Some(policy.checks(&private)))
-        } else {
-            let literal = policy_tokens(self.spec, |value| value.literal(&private));
-            (format_ident!("new"), literal, None)
+        let shared = self.spec.policy.as_ref();
+        let new = shared.map_or_else(|| format_ident!("new"), SharedPolicy::constructor);
+        let checks = shared.map(|policy| policy.checks(&private));
+        let literal = match shared {
+            Some(policy) => policy.tokens(&private),
+            None => policy_tokens(self.spec, |value| value.literal(&private)),
         };
         let declaration = declaration(self.spec, &private);
         quote! {
@@ -90,7 +92,7 @@ impl Check<'_> {
             }
             None => (!spec.is_literal()).then(|| policy_tokens(spec, emit)),
         };
-        let new = quote!(#private::CallBuilder::new(#it()));
+        let builder = quote!(#private::CallBuilder::new(#it()));
         let (at, limiter) = match limiter {
             Some(expr) => {
                 let limiter = function.localize(expr);
@@ -100,13 +102,16 @@ impl Check<'_> {
             None => (Span::call_site(), quote!(#private::limiter())),
         };
         // A dynamic policy is passed with the call.
-        let (new, call, start) = if let Some(dynamic) = dynamic {
+        let (call, start) = if dynamic.is_some() {
             let start = format_ident!("{start}_under", span = at);
-            let start = quote_spanned!(at=> #start(#limiter, &#it.1));
-            (quote!((#new, #dynamic)), quote!(#it.0), start)
+            (quote!(#it.0), quote_spanned!(at=> #start(#limiter, &#it.1)))
         } else {
             let start = Ident::new(start, at);
-            (new, quote!(#it), quote_spanned!(at=> #start(#limiter)))
+            (quote!(#it), quote_spanned!(at=> #start(#limiter)))
+        };
+        let new = match dynamic {
+            Some(dynamic) => quote!((#builder, #dynamic)),
+            None => builder,
         };
         let self_type = self.self_type(&call);
         let option = |name: &str, value: &Option<Value>| {

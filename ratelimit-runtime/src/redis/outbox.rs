@@ -174,8 +174,12 @@ fn lose(mut queue: MutexGuard<'_, PostedQueue>, lost: &[Parcel]) {
 
 impl Outbox {
     pub(super) fn new(store: Arc<RedisStore>) -> Arc<Self> {
-        let (queue, ended, on_delivery) = Default::default();
-        Arc::new(Self { store, queue, ended, on_delivery })
+        Arc::new(Self {
+            store,
+            queue: Mutex::default(),
+            ended: Notify::default(),
+            on_delivery: OnceLock::new(),
+        })
     }
 
     /// Sends a command that nobody awaits.
