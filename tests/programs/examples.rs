@@ -270,7 +270,8 @@ async fn an_admin_interface_lists_limits_overrides_them_and_resets_callers() {
     assert!(error.contains("`threshold` must be at least 1"), "{error}");
     assert_eq!(list().await, expected, "the override before it stays");
     let (status, error) = send(put.clone(), "/limits/hello", r#"{"threshold": "abc"}"#).await;
-    let words = "invalid type: string \"abc\", expected a whole number up to 4294967295\n";
+    let words = "invalid type: string \"abc\", expected a whole number up to 4294967295, as `threshold`, \
+                 `burst` and `concurrency` are\n";
     assert!(status == 422 && error.starts_with(words), "{status}: {error}");
     let unknown = (404, "there is no limit `nosuch`\n".to_owned());
     assert_eq!(send(put, "/limits/nosuch", "off").await, unknown);

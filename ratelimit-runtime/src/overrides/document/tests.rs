@@ -76,6 +76,8 @@ fn an_unreadable_document_is_an_error_with_its_place() {
             "{\n\"limits\": {\"reply\": {\"threshold\": 5000000000}}}",
             ["line 2", "a whole number up to"],
         ),
+        ("[limits.reply]\nburst = \"10\"", ["line 2", "`burst`"]),
+        ("[limits.reply]\nscale = nan", ["line 2", "`scale` must be 0.001 to 1000, not NaN"]),
     ] {
         let message = parse(text).unwrap_err().to_string();
         assert!(parts.iter().all(|part| message.contains(part)), "{text}: {message}");
@@ -94,6 +96,11 @@ fn an_override_is_parsed_from_its_own_text() {
         assert_eq!(parse_one(&what.to_string()), Ok(what));
     }
     assert_eq!(parse_one(" off\n"), Ok(Override::new().enforcement(Enforcement::Off)));
+    for (text, field) in [("{\"concurrency\": true}", "`concurrency`"), ("{\"by\": 1}", "a string")]
+    {
+        let message = parse_one(text).unwrap_err().to_string();
+        assert!(message.contains(field), "{text}: {message}");
+    }
     let message = parse_one("of").unwrap_err().to_string();
     assert!(message.starts_with("`of` is none of on, dry_run and off"), "{message}");
 }

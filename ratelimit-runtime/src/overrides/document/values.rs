@@ -54,7 +54,10 @@ impl<'de> Deserialize<'de> for Whole {
             type Value = Whole;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number up to 4294967295")
+                // It is not told which of the three it reads.
+                f.write_str(
+                    "a whole number up to 4294967295, as `threshold`, `burst` and `concurrency` are",
+                )
             }
 
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Whole, E> {
