@@ -190,7 +190,10 @@ pub enum UsageError {
         nearest: Option<&'static str>,
     },
     /// The limit has plans, whose numbers differ.
-    #[error("rate limit `{limit}` has plans with other numbers; name one of `{}`", .plans.join("`, `"))]
+    #[error(
+        "rate limit `{limit}` has plans with other numbers; name one of `{}`",
+        .plans.join("`, `")
+    )]
     #[non_exhaustive]
     HasPlans {
         /// The name of the limit.
