@@ -153,21 +153,8 @@ impl Settle {
     /// Returns the settle of a call under a policy of one tier.
     #[cfg(test)]
     pub(crate) fn of_one_tier(policy: &Policy, from: u32, to: u32, mark: Mark) -> Self {
-        let tier = policy.tiers()[0];
-        Self {
-            state: policy.state(),
-            from,
-            to,
-            mark,
-            id: None,
-            number: 0,
-            period: tier.micros(),
-            threshold: tier.threshold(),
-            burst: policy.get_burst(),
-            zone: policy.get_zone().and_then(Zone::new),
-            reset_after: policy.longest_period(),
-            lifts_block: false,
-        }
+        let place = LinePlace { policy, cost: from, mark, id: None };
+        Self { to, zone: policy.get_zone().and_then(Zone::new), ..place.leave() }
     }
 }
 
