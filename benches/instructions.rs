@@ -5,7 +5,17 @@
 //! than `instructions.json` has fails the run; `UPDATE_INSTRUCTIONS=1` writes that file. The clock counts for little: one instruction reads the
 //! counter, and the system's clock, which is asked now and then and a system call under valgrind, is left out.
 
-use std::{error::Error, fs, hint::black_box, process::Command, sync::LazyLock, time::Duration};
+use std::{
+    error::Error,
+    fs,
+    hint::black_box,
+    process::Command,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use ratelimit_benches::{
     annotated, by_hand, call, figures::report, on_redis, rounds::Contender, server::Server,
@@ -14,9 +24,18 @@ use ratelimit_benches::{
 use ratelimit_runtime::{Limiter, limiter};
 use tokio::runtime::{Builder, Runtime};
 
-/// The bar of an annotated call that is counted only.
-const ADMITTED: &str = "at most 430";
-const REFUSED: &str = "at most 560";
+/// The bars of an annotated call that is counted only.
+const ADMITTED: &str = "at most 450";
+const REFUSED: &str = "at most 520";
+
+/// The bars of calls with arguments.
+const BARS: [(&str, &str); 5] = [
+    ("settle", "at most 1400"),
+    ("concurrency", "at most 1100"),
+    ("two stacked", "at most 1700"),
+    ("check_all of two", "at most 1700"),
+    ("request_id", "at most 1500"),
+];
 
 /// The committed instructions of a call in each case, one line each.
 const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.json");
@@ -36,16 +55,24 @@ fn cases() -> Vec<Barred> {
         (("fixed_window", annotated!(fixed)), ADMITTED),
         (("token_bucket 3, refused", annotated!(bucket_3)), REFUSED),
         (("token_bucket", annotated!(bucket)), ADMITTED),
-        (("by hand, refused", by_hand(limiter(), 1)), "-"),
-        (("by hand", by_hand(limiter(), 0)), "-"),
+        (("by hand, refused", by_hand(limiter(), 1)), "at most 600"),
+        (("by hand", by_hand(limiter(), 0)), "at most 600"),
+        (("sliding_window 3, refused, 100 callers", in_turn(annotated!(window_3), 100)), "-"),
         (("on Redis, remembered refusal", remembered()), "-"),
         (("on Redis, units on lease", leased()), "-"),
     ];
     cases.extend(CASES.iter().map(|case| -> Barred {
         let call = Box::new(|user| (case.in_memory)(limiter(), user));
-        ((case.name, call), "-")
+        let bar = BARS.iter().find(|(name, _)| *name == case.name).map_or("-", |(_, bar)| bar);
+        ((case.name, call), bar)
     }));
     cases
+}
+
+/// Returns a call of so many callers in turn.
+fn in_turn(call: Box<dyn Fn(u32) + Sync>, callers: u32) -> Box<dyn Fn(u32) + Sync> {
+    let next = AtomicU32::new(0);
+    Box::new(move |_| call(next.fetch_add(1, Ordering::Relaxed) % callers))
 }
 
 /// Returns a call that is refused by the deny cache of a limiter on Redis. The first call starts the server.

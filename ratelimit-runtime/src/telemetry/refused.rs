@@ -8,7 +8,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    hash::{BuildHasher, Hasher},
+    hash::BuildHasher,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -101,7 +101,7 @@ struct CurrentMinute {
     /// The refusals of the caller whose place was taken last. No caller has fewer.
     fewest: u64,
     /// Hashes of the callers; 0 of a place that is free.
-    tags: [u32; CALLERS],
+    tags: [u16; CALLERS],
 }
 
 impl RefusalSketch {
@@ -209,12 +209,17 @@ impl CurrentMinute {
         }
     }
 
-    /// Returns the place of a caller. Tags are compared in groups, which the compiler makes one comparison.
+    /// Returns the place of a caller. Tags are compared in groups, which the compiler makes comparisons of vectors.
     #[inline]
-    fn find(&self, tag: u32, caller: &CallerBytes<'_>) -> Option<usize> {
+    fn find(&self, tag: u16, caller: &CallerBytes<'_>) -> Option<usize> {
         let (groups, _) = self.tags.as_chunks::<GROUP>();
         for (index, group) in groups.iter().enumerate() {
-            if !group.contains(&tag) {
+            let mut has_tag = false;
+            // `contains` would end at the first one, and compare one by one.
+            for known in group {
+                has_tag |= *known == tag;
+            }
+            if !has_tag {
                 continue;
             }
             for (offset, _) in group.iter().enumerate().filter(|(_, known)| **known == tag) {
@@ -227,24 +232,34 @@ impl CurrentMinute {
         None
     }
 
-    /// Gives a place to a caller that has none. The search for the fewest refusals starts behind the latest caller: in a
-    /// flood of callers that come once, the next place has as few as the one before, and the others are not read.
-    fn replace(&mut self, tag: u32, caller: CallerBytes<'_>) -> usize {
+    /// Gives a place to a caller that has none.
+    fn replace(&mut self, tag: u16, caller: CallerBytes<'_>) -> usize {
         let caller = StoredCaller::new(caller);
-        let callers = &mut self.minute.callers;
-        let mut place = callers.len();
+        let mut place = self.minute.callers.len();
         if place < CALLERS {
-            callers.push((caller, RefusalCount::default()));
+            self.minute.callers.push((caller, RefusalCount::default()));
         } else {
-            let places = (self.latest + 1..CALLERS).chain(0..=self.latest);
-            let calls = |place: &usize| callers[*place].1.calls;
-            let next = places.clone().find(|place| calls(place) == self.fewest);
-            place = next.or_else(|| places.min_by_key(calls)).unwrap_or_default();
-            self.fewest = calls(&place);
-            (callers[place].0, callers[place].1.at_most_wrong) = (caller, self.fewest);
+            place = (self.latest + 1) % CALLERS;
+            // In a flood of callers that come once, the next place has as few as the one before.
+            if self.minute.callers[place].1.calls != self.fewest {
+                place = self.place_of_fewest();
+            }
+            let (replaced, count) = &mut self.minute.callers[place];
+            *replaced = caller;
+            self.fewest = count.calls;
+            count.at_most_wrong = count.calls;
         }
         self.tags[place] = tag;
         place
+    }
+
+    /// Returns the place of a caller with the fewest refusals, the next one behind the latest caller.
+    #[cold]
+    fn place_of_fewest(&self) -> usize {
+        let places = (self.latest + 1..CALLERS).chain(0..=self.latest);
+        let calls = |place: &usize| self.minute.callers[*place].1.calls;
+        let next = places.clone().find(|place| calls(place) == self.fewest);
+        next.or_else(|| places.min_by_key(calls)).unwrap_or_default()
     }
 }
 
@@ -253,19 +268,16 @@ fn minute_of(uptime: Micros) -> u64 {
     uptime.get() / MINUTE
 }
 
-/// Returns a hash of a caller, never 0. Callers of one tag are compared.
+/// Returns a hash of a caller, never 0. Callers of one tag are compared, so that a cheap hash will do.
 #[inline]
-fn tag(caller: CallerBytes<'_>) -> u32 {
-    let mut hasher = FixedState::default().build_hasher();
-    match caller {
-        CallerBytes::Short([first, second]) => {
-            hasher.write_u64(first);
-            hasher.write_u64(second);
-        }
-        CallerBytes::Long(bytes) => hasher.write(bytes),
-    }
-    let tag = (hasher.finish() >> 32) as u32;
-    tag | 1
+fn tag(caller: CallerBytes<'_>) -> u16 {
+    let [first, second] = match caller {
+        CallerBytes::Short(words) => words,
+        CallerBytes::Long(bytes) => [FixedState::default().hash_one(bytes), 0],
+    };
+    // Fibonacci hashing: the high bits of the product depend on all bits.
+    let product = (first ^ second.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (product >> 48) as u16 | 1
 }
 
 #[cfg(test)]
