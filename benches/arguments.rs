@@ -1,8 +1,9 @@
 //! `cargo bench -p ratelimit-benches --bench arguments`
 //!
-//! The cost of arguments that do more than count a call, beside the same call without them: nanoseconds in
-//! memory, and commands on Redis. There a server tells, by `MONITOR`, which commands clients have sent and
-//! which scripts have called. A case that sends more than its bound fails the run.
+//! The cost of arguments that do more than count a call, beside the same call without them:
+//! nanoseconds in memory, and commands on Redis. There a server tells, by `MONITOR`, which commands
+//! clients have sent and which scripts have called. A case that sends more than its bound fails the
+//! run.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -94,7 +95,8 @@ impl Monitor {
         Ok(Self(BufReader::new(stream)))
     }
 
-    /// Returns the commands since the last count: those that clients sent, and those that scripts called.
+    /// Returns the commands since the last count: those that clients sent, and those that scripts
+    /// called.
     fn count(&mut self, server: &Server) -> Result<(f64, f64)> {
         server.command::<String>(&["ECHO", "end of the count"])?;
         let (mut sent, mut in_scripts) = (0., 0.);

@@ -1,8 +1,8 @@
 //! `cargo bench -p ratelimit-benches --bench bytes_per_key`
 //!
-//! The memory of a caller: bytes per key of each algorithm, filled to its threshold, and of calls in
-//! flight. In memory it is the growth of the process (Linux only), with the decisions that hold a permit.
-//! On Redis it is `MEMORY USAGE`.
+//! The memory of a caller: bytes per key of each algorithm, filled to its threshold, and of calls
+//! in flight. In memory it is the growth of the process (Linux only), with the decisions that hold
+//! a permit. On Redis it is `MEMORY USAGE`.
 
 use std::{error::Error, fs, process::Command, time::Duration};
 

@@ -1,8 +1,8 @@
 //! `cargo bench -p ratelimit-benches --bench cluster`
 //!
-//! Decisions per second on a cluster of one, two and three primaries, and on one server over one, two and
-//! four connections. One process measures, with all servers on this machine; the processor time of servers
-//! and client shows the bottleneck.
+//! Decisions per second on a cluster of one, two and three primaries, and on one server over one,
+//! two and four connections. One process measures, with all servers on this machine; the processor
+//! time of servers and client shows the bottleneck.
 
 use std::time::{Duration, Instant};
 

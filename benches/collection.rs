@@ -1,13 +1,14 @@
 //! `cargo bench -p ratelimit-benches --bench collection`
 //!
-//! Callers who come once: a million in each period, for some periods. The process stops growing once the
-//! first of them are collected. The memory over time is drawn into `benches/collection.svg`.
+//! Callers who come once: a million in each period, for some periods. The process stops growing
+//! once the first of them are collected. The memory over time is drawn into
+//! `benches/collection.svg`.
 //!
-//! Then a store that a million callers fill. New callers find it full while all keys have to be scanned,
-//! and once all have expired.
+//! Then a store that a million callers fill. New callers find it full while all keys have to be
+//! scanned, and once all have expired.
 //!
-//! The worst decision is shown beside a control in the same loop, a known caller. A time that both have
-//! in common is due to the machine: the longest pause is the shortest of some fillings.
+//! The worst decision is shown beside a control in the same loop, a known caller. A time that both
+//! have in common is due to the machine: the longest pause is the shortest of some fillings.
 
 use std::{
     error::Error,

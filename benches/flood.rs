@@ -1,8 +1,9 @@
 //! `cargo bench -p ratelimit-benches --bench flood`
 //!
-//! A flood on one exhausted key, with the default settings of a limiter. Shows the commands per second that
-//! reach Redis, for calls of one cost and of varying costs. The nanoseconds of a refusal stand beside those
-//! of the embedded store and of the clock alone, which each of them reads once.
+//! A flood on one exhausted key, with the default settings of a limiter. Shows the commands per
+//! second that reach Redis, for calls of one cost and of varying costs. The nanoseconds of a
+//! refusal stand beside those of the embedded store and of the clock alone, which each of them
+//! reads once.
 
 use std::{
     hint::black_box,

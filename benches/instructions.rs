@@ -1,9 +1,10 @@
 //! `cargo bench -p ratelimit-benches --bench instructions`
 //!
-//! The processor instructions of a call that does not leave the process, counted by valgrind: unlike a time,
-//! the same on a busy machine and an idle one. A path that takes over 3 %, and over 5 instructions, more
-//! than `instructions.json` has fails the run; `UPDATE_INSTRUCTIONS=1` writes that file. The clock counts for little: one instruction reads the
-//! counter, and the system's clock, which is asked now and then and a system call under valgrind, is left out.
+//! The processor instructions of a call that does not leave the process, counted by valgrind:
+//! unlike a time, the same on a busy machine and an idle one. A path that takes over 3 %, and over
+//! 5 instructions, more than `instructions.json` has fails the run; `UPDATE_INSTRUCTIONS=1` writes
+//! that file. The clock counts for little: one instruction reads the counter, and the system's
+//! clock, which is asked now and then and a system call under valgrind, is left out.
 
 use std::{
     error::Error,
@@ -75,7 +76,8 @@ fn in_turn(call: Box<dyn Fn(u32) + Sync>, callers: u32) -> Box<dyn Fn(u32) + Syn
     Box::new(move |_| call(next.fetch_add(1, Ordering::Relaxed) % callers))
 }
 
-/// Returns a call that is refused by the deny cache of a limiter on Redis. The first call starts the server.
+/// Returns a call that is refused by the deny cache of a limiter on Redis. The first call starts
+/// the server.
 fn remembered() -> Box<dyn Fn(u32) + Sync> {
     let started = LazyLock::new(|| exhausted().expect("a server decides two calls"));
     Box::new(move |user| {

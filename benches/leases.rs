@@ -1,17 +1,17 @@
 //! `cargo bench -p ratelimit-benches --bench leases`
 //!
-//! 1, 4 and 16 processes on one Redis call under one key, with a lease of 20 ms and thresholds from 1 000
-//! to 10 000 000 a second. They ask for twice the threshold, at most 2 500 000 a second together, and
-//! process i for 1/i as much as the first. Four also call without a lease. Shows the decisions and commands of a second, the fullest real
-//! window, and the admitted calls beside those that exact decisions of the same calls would admit. Medians
-//! of five runs.
+//! 1, 4 and 16 processes on one Redis call under one key, with a lease of 20 ms and thresholds from
+//! 1 000 to 10 000 000 a second. They ask for twice the threshold, at most 2 500 000 a second
+//! together, and process i for 1/i as much as the first. Four also call without a lease. Shows the
+//! decisions and commands of a second, the fullest real window, and the admitted calls beside those
+//! that exact decisions of the same calls would admit. Medians of five runs.
 //!
-//! A window is full of calls that were asked and answered within it, by the machine's clock. So each of
-//! them was decided in it.
+//! A window is full of calls that were asked and answered within it, by the machine's clock. So
+//! each of them was decided in it.
 //!
-//! Fails on a window above the threshold, or on fewer than a million decisions a second of four processes
-//! under a threshold of a million. It also fails if it sees no window above the threshold where each process
-//! has a key of its own.
+//! Fails on a window above the threshold, or on fewer than a million decisions a second of four
+//! processes under a threshold of a million. It also fails if it sees no window above the threshold
+//! where each process has a key of its own.
 
 use std::{
     cell::RefCell,
@@ -109,8 +109,8 @@ struct Timeline {
     answered: Vec<u16>,
 }
 
-/// A process that reads the time of its start, and makes `demand` calls a second from then on. It prints
-/// its timeline.
+/// A process that reads the time of its start, and makes `demand` calls a second from then on. It
+/// prints its timeline.
 #[tokio::main(flavor = "current_thread")]
 async fn call(url: &str, policy: Policy, demand: f64, key: &str) -> Result<()> {
     let builder = Limiter::builder().deadline(RUN_LIMIT).on_store_error(OnStoreError::Deny);
@@ -244,8 +244,8 @@ impl Timeline {
 
     /// Returns the most calls that were certainly admitted within a window.
     fn fullest(&self) -> u64 {
-        // Whoever was answered before its end, without those who had asked before its start: no call
-        // takes as long as a window.
+        // Whoever was answered before its end, without those who had asked before its start: no
+        // call takes as long as a window.
         let (mut answered, mut asked, mut most) = (0, 0, 0_u64);
         for end in 0..RUN {
             answered += u64::from(self.answered[end]);

@@ -1,11 +1,12 @@
 //! `cargo bench -p ratelimit-benches --bench line [-- <algorithm>..]`
 //!
-//! Four processes on one Redis, whose calls wait for one limit of 20 calls in 500 ms, for each algorithm. All
-//! arrive within 200 ms. Shows the commands for each waiting call, the pairs out of order by the server's log,
-//! the waits beside the ideal ones, and how long after its turn a call passes. The ideal is a single queue
-//! without a way to it. Medians of five runs.
+//! Four processes on one Redis, whose calls wait for one limit of 20 calls in 500 ms, for each
+//! algorithm. All arrive within 200 ms. Shows the commands for each waiting call, the pairs out of
+//! order by the server's log, the waits beside the ideal ones, and how long after its turn a call
+//! passes. The ideal is a single queue without a way to it. Medians of five runs.
 //!
-//! Fails on more than two commands for a call, or on an inversion: a later call with an earlier turn.
+//! Fails on more than two commands for a call, or on an inversion: a later call with an earlier
+//! turn.
 
 use std::{
     env,
@@ -82,7 +83,8 @@ fn show(algorithm: &str) -> Result<Vec<String>> {
     Ok(failures)
 }
 
-/// A process whose calls wait in line. It prints when each arrived and when it passed, in microseconds.
+/// A process whose calls wait in line. It prints when each arrived and when it passed, in
+/// microseconds.
 #[tokio::main(flavor = "current_thread")]
 async fn wait_in_line(policy: &Policy, url: &str, calls: u32) -> Result<()> {
     let limiter = Limiter::builder().deadline(PATIENCE).max_line(1_000).connect(url).await?;
@@ -305,7 +307,8 @@ impl CommandLog {
 }
 
 impl Commands {
-    /// Reads a line such as `1700000000.5 [0 lua] "ZADD" "ratelimit:..." "1700000000500000" "4200000001"`.
+    /// Reads a line such as
+    /// `1700000000.5 [0 lua] "ZADD" "ratelimit:..." "1700000000500000" "4200000001"`.
     fn read(&mut self, line: &str) {
         let words: Vec<_> = line.split(' ').collect();
         let [_, _, of, command, key, first, ..] = words[..] else { return };

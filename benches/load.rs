@@ -27,8 +27,8 @@ pub struct Load {
     pub admitted: f64,
 }
 
-/// Runs this many tasks that call as fast as possible. `call` takes the number of a caller, and returns
-/// `true` if the call was admitted.
+/// Runs this many tasks that call as fast as possible. `call` takes the number of a caller, and
+/// returns `true` if the call was admitted.
 ///
 /// # Panics
 ///

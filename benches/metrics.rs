@@ -1,7 +1,7 @@
 //! `cargo bench -p ratelimit-benches --features metrics --bench metrics`
 //!
-//! The cost of metrics to an annotated call in memory, of one caller: an exporter is installed, and the
-//! limiter records for it or not.
+//! The cost of metrics to an annotated call in memory, of one caller: an exporter is installed, and
+//! the limiter records for it or not.
 //!
 //! Both run in turn in one process. A figure is the difference of a round.
 

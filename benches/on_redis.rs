@@ -46,8 +46,8 @@ pub async fn leased(limiter: &Limiter, user: u32) -> std::result::Result<(), Rat
     Ok(())
 }
 
-/// Returns a limiter with a deny cache of this size, which lives as long as the process. A call without a
-/// decision fails.
+/// Returns a limiter with a deny cache of this size, which lives as long as the process. A call
+/// without a decision fails.
 ///
 /// # Errors
 ///

@@ -1,14 +1,16 @@
 //! `cargo bench -p ratelimit-benches --features overrides --bench overrides`
 //!
-//! The cost of overrides to an annotated call in memory, of one caller. It is measured without overrides,
-//! with one of another limit, with a look-up that finds nothing, and with one of the call's own limit.
+//! The cost of overrides to an annotated call in memory, of one caller. It is measured without
+//! overrides, with one of another limit, with a look-up that finds nothing, and with one of the
+//! call's own limit.
 //!
-//! Then the cost to a check by hand, of the overrides of callers of its limit: of other ones, and of its own, also
-//! under a `caller_digest`. Then the time of one change beside 10 000 overrides, and of 10 000 changes in a row, and
-//! the time in which a limiter connects, and in which it has read a hash of 10 000 callers.
+//! Then the cost to a check by hand, of the overrides of callers of its limit: of other ones, and
+//! of its own, also under a `caller_digest`. Then the time of one change beside 10 000 overrides,
+//! and of 10 000 changes in a row, and the time in which a limiter connects, and in which it has
+//! read a hash of 10 000 callers.
 //!
-//! All run in turn in one process. A figure is the difference to the same round without overrides. The program
-//! fails if the median of one misses its bar.
+//! All run in turn in one process. A figure is the difference to the same round without overrides.
+//! The program fails if the median of one misses its bar.
 
 use std::{
     fmt::Write,
@@ -62,7 +64,8 @@ struct OfCallers {
 
 const NONE: OfCallers =
     OfCallers { name: "none", bar: "-", others: 0, has_own: false, has_digest: false };
-/// The bar of a look-up. The call of a caller with numbers of its own is decided by them, and has none.
+/// The bar of a look-up. The call of a caller with numbers of its own is decided by them, and has
+/// none.
 const LOOKED_UP: &str = "at most 30";
 
 const CALLERS: [OfCallers; 6] = [
@@ -197,7 +200,8 @@ fn of_callers() -> Result<usize, Box<dyn std::error::Error>> {
     Ok(missed + report_with_bar("overrides, 10 000 changes in a row: ms", in_a_row, 1_000.0))
 }
 
-/// Prints the time from the start of a limiter until it is connected, and until it has read a hash of 10 000 callers.
+/// Prints the time from the start of a limiter until it is connected, and until it has read a hash
+/// of 10 000 callers.
 fn of_start() -> Result<(), Box<dyn std::error::Error>> {
     let server = Server::start(&[])?;
     let runtime = Builder::new_current_thread().enable_all().build()?;

@@ -1,12 +1,13 @@
 //! `cargo bench -p ratelimit-benches --bench peers [--features limitador]`
 //!
-//! Decisions per second of 64 tasks on one Redis server: the annotated function, and other crates that
-//! decide on Redis. All have 10 000 callers and the same limits: 400 calls in 5 seconds, which admits
-//! all, and 2 calls in an hour or longer, which refuses all but the first.
+//! Decisions per second of 64 tasks on one Redis server: the annotated function, and other crates
+//! that decide on Redis. All have 10 000 callers and the same limits: 400 calls in 5 seconds, which
+//! admits all, and 2 calls in an hour or longer, which refuses all but the first.
 //!
-//! They do not all do the same work. `trypema` counts in buckets of 10 ms, `limitador` in fixed windows and
-//! inexactly by its own account. `actix-limitation` counts in fixed windows over a connection for each call.
-//! Ours is the exact sliding window, once with the default deny cache and once without it.
+//! They do not all do the same work. `trypema` counts in buckets of 10 ms, `limitador` in fixed
+//! windows and inexactly by its own account. `actix-limitation` counts in fixed windows over a
+//! connection for each call. Ours is the exact sliding window, once with the default deny cache and
+//! once without it.
 //!
 //! The release 0.14 of `limitador` compiles with Redis only if `RocksDB` is compiled as well, which
 //! takes clang and some minutes: hence the feature.

@@ -1,9 +1,10 @@
 //! `cargo bench -p ratelimit-benches --bench permits`
 //!
-//! The cost of permits and settles to a Redis server: microseconds of processor time in their commands,
-//! from `INFO commandstats`, beside calls that need neither. Each round takes, refuses, settles and releases
-//! the calls of 2 000 callers. Figures are medians with the lowest and the highest round, and the median of
-//! the ratios to an admitted call without a permit or settle in the same round.
+//! The cost of permits and settles to a Redis server: microseconds of processor time in their
+//! commands, from `INFO commandstats`, beside calls that need neither. Each round takes, refuses,
+//! settles and releases the calls of 2 000 callers. Figures are medians with the lowest and the
+//! highest round, and the median of the ratios to an admitted call without a permit or settle in
+//! the same round.
 
 use std::time::Duration;
 

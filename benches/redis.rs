@@ -1,9 +1,10 @@
 //! `cargo bench -p ratelimit-benches --bench redis`
 //!
-//! Decisions per second on Redis through an annotated function on one connection. Loads are 1, 64 and 512
-//! tasks that call without a pause, on three kinds of runtime, admitted and refused, without a deny cache.
-//! `redis-benchmark` runs beside them on the same server with the same script and arguments, on one
-//! connection with as many commands under way. Then follows the latency at half of that load.
+//! Decisions per second on Redis through an annotated function on one connection. Loads are 1, 64
+//! and 512 tasks that call without a pause, on three kinds of runtime, admitted and refused,
+//! without a deny cache. `redis-benchmark` runs beside them on the same server with the same script
+//! and arguments, on one connection with as many commands under way. Then follows the latency at
+//! half of that load.
 //!
 //! All run in turn; figures are medians with the lowest and the highest round, ratios those of the
 //! rounds next to each other. Noise of a shared machine moves all of them.

@@ -1,13 +1,14 @@
 //! `cargo bench -p ratelimit-benches --bench regions`
 //!
-//! One limit over three regions, whose limiters reach one Redis by links of 2, 80 and 150 ms: a sliding window of 5 000 in
-//! ten seconds, of which each asks for 330 calls a second, without leases and with leases of 200 ms, 500 ms and one second.
-//! Shows the fullest real window, the admitted calls beside those without leases, and the time of a call by region.
-//! One run of 32 s each.
+//! One limit over three regions, whose limiters reach one Redis by links of 2, 80 and 150 ms: a
+//! sliding window of 5 000 in ten seconds, of which each asks for 330 calls a second, without
+//! leases and with leases of 200 ms, 500 ms and one second. Shows the fullest real window, the
+//! admitted calls beside those without leases, and the time of a call by region. One run of 32 s
+//! each.
 //!
-//! A window is full of calls that were asked and answered within it, by the machine's clock. So each of them was
-//! decided in it. The fullest window by receipt counts those that were answered within it: a reply that takes longer than
-//! another moves calls of an exact window together.
+//! A window is full of calls that were asked and answered within it, by the machine's clock. So
+//! each of them was decided in it. The fullest window by receipt counts those that were answered
+//! within it: a reply that takes longer than another moves calls of an exact window together.
 //!
 //! Fails on a window above the threshold under a lease, and if it sees no full window.
 
@@ -89,14 +90,16 @@ struct Call {
 struct Calls(Vec<Call>);
 
 impl Calls {
-    /// Returns the most calls that were answered within a window, and of which `from` was in it too.
+    /// Returns the most calls that were answered within a window, and of which `from` was in it
+    /// too.
     fn fullest(&self, from: impl Fn(&Call) -> Instant) -> u32 {
         let admitted = || self.0.iter().filter(|call| call.is_admitted == Some(true));
         let mut starts: Vec<_> = admitted().map(&from).collect();
         let mut ends: Vec<_> = admitted().map(|call| call.answered).collect();
         starts.sort_unstable();
         ends.sort_unstable();
-        // Who was answered before its end, without those who had begun before its start: no call takes a window.
+        // Who was answered before its end, without those who had begun before its start: no call
+        // takes a window.
         let within = |(answered, end): (usize, &Instant)| {
             let before = starts.partition_point(|start| *start + PERIOD <= *end);
             u32::try_from((answered + 1).saturating_sub(before)).unwrap_or(u32::MAX)

@@ -1,7 +1,7 @@
 //! `cargo bench -p ratelimit-benches --features replay --bench replay`
 //!
-//! Calls a second that `replay` decides, of every kind of window: a million calls of 10 000 callers within an
-//! hour, of which the busiest tenth makes half. Each kind admits about half of them.
+//! Calls a second that `replay` decides, of every kind of window: a million calls of 10 000 callers
+//! within an hour, of which the busiest tenth makes half. Each kind admits about half of them.
 
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,8 @@ use crate::figures::{report, spread};
 
 const CALLS: u32 = 200_000;
 
-/// A round of [`in_turns`] is the least of so many turns: those of the states are next to each other.
+/// A round of [`in_turns`] is the least of so many turns: those of the states are next to each
+/// other.
 const TURNS: usize = 25;
 const CALLS_OF_A_TURN: u32 = 5_000;
 
@@ -41,8 +42,8 @@ fn time(threads: u32, callers: u32, call: &(dyn Fn(u32) + Sync)) -> f64 {
     })
 }
 
-/// Prints and reports the nanoseconds of each contender's calls, and prints their ratios to those of the first two.
-/// Returns the rounds. The names of the figures begin with `bench`.
+/// Prints and reports the nanoseconds of each contender's calls, and prints their ratios to those
+/// of the first two. Returns the rounds. The names of the figures begin with `bench`.
 pub fn compare(
     bench: &str,
     threads: u32,
@@ -74,8 +75,8 @@ pub fn compare(
     rounds
 }
 
-/// Returns the rounds of several states of one call, as nanoseconds. The differences between them are a
-/// few nanoseconds.
+/// Returns the rounds of several states of one call, as nanoseconds. The differences between them
+/// are a few nanoseconds.
 #[must_use]
 pub fn in_turns(states: &[Box<dyn Fn() -> f64 + '_>]) -> Vec<Vec<f64>> {
     let mut rounds = vec![Vec::new(); states.len()];

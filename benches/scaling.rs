@@ -1,7 +1,7 @@
 //! `cargo bench -p ratelimit-benches --bench scaling`
 //!
-//! The growth of the cost of an annotated call in memory: with the callers, with the threshold of a sliding
-//! window, with the tiers. Ratios are to the first two rows of each table.
+//! The growth of the cost of an annotated call in memory: with the callers, with the threshold of a
+//! sliding window, with the tiers. Ratios are to the first two rows of each table.
 
 use ratelimit_benches::{
     annotated,

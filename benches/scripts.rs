@@ -1,13 +1,13 @@
 //! `cargo bench -p ratelimit-benches --bench scripts [-- <threshold>..]`
 //!
-//! The cost of a decision to a Redis server: microseconds of processor time in `EVALSHA`, from `INFO
-//! commandstats`. Each shipped script runs beside the plain one in `baseline.lua`, for admitted and for
-//! refused calls. Admitted calls find a log that is half full and loses one unit with each call; refused ones
-//! find a full one.
+//! The cost of a decision to a Redis server: microseconds of processor time in `EVALSHA`, from
+//! `INFO commandstats`. Each shipped script runs beside the plain one in `baseline.lua`, for
+//! admitted and for refused calls. Admitted calls find a log that is half full and loses one unit
+//! with each call; refused ones find a full one.
 //!
-//! Time is simulated to keep that state at every call: `TIME` is called, and another timestamp is used. The
-//! scripts run in turn on one server; figures are medians with the lowest and the highest round, and the
-//! median of the ratios to the baseline in the same round.
+//! Time is simulated to keep that state at every call: `TIME` is called, and another timestamp is
+//! used. The scripts run in turn on one server; figures are medians with the lowest and the highest
+//! round, and the median of the ratios to the baseline in the same round.
 
 #[allow(dead_code, reason = "not all of them are measured")]
 #[path = "../ratelimit-runtime/src/redis/script/sources.rs"]

@@ -124,8 +124,8 @@ impl Server {
         Ok(number.ok_or_else(|| format!("INFO has no {name}"))?.parse()?)
     }
 
-    /// The microseconds of processor time that each call of a command has taken since the statistics were
-    /// reset.
+    /// The microseconds of processor time that each call of a command has taken since the
+    /// statistics were reset.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Annotated functions, each with an argument that does more than count the call, and the function that it
-//! is measured against.
+//! Annotated functions, each with an argument that does more than count the call, and the function
+//! that it is measured against.
 
 use std::{
     future::Future,
@@ -144,8 +144,9 @@ async fn check_all(limiter: &Limiter, user: u32) -> Done {
     limiter.check_all(checks).await.map(drop)
 }
 
-/// The number of calls of the functions below, whose callers have a hundred calls each: in memory, a call
-/// looks through the ids of its caller, and a settle finds its entry among those of its caller.
+/// The number of calls of the functions below, whose callers have a hundred calls each: in memory,
+/// a call looks through the ids of its caller, and a settle finds its entry among those of its
+/// caller.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 #[rate_limit(

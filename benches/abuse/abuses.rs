@@ -165,7 +165,8 @@ fn lost_reply(peer: Peer) -> Cell {
     Cell::new(admitted == 20 && failed == 0, format!("{admitted}{fails}"))
 }
 
-/// A client sends another `X-Forwarded-For` with each request, to which a trusted proxy appends its address.
+/// A client sends another `X-Forwarded-For` with each request, to which a trusted proxy appends its
+/// address.
 fn forged_header(peer: Peer) -> Cell {
     if !peer.is_ours() && peer != Peer::TowerGovernor {
         return Cell::DoesNotApply("the program writes the key");
@@ -289,7 +290,8 @@ fn failover(peer: Peer) -> Cell {
     Cell::new(is_passed, format!("{more} more, {back}{fails}{slow}"))
 }
 
-/// A server that answers a call with a text of 2 GB, as fast as it can, takes the place of the real one.
+/// A server that answers a call with a text of 2 GB, as fast as it can, takes the place of the real
+/// one.
 fn hostile_server(peer: Peer) -> Cell {
     if !peer.is_on_redis() {
         return NO_SERVER;

@@ -1,8 +1,8 @@
 //! `cargo run -p ratelimit-abuse [--features limitador] [-- failover]`
 //!
-//! Ten abuses of each limiter, as its documentation sets it up, and a Markdown table of what came of
-//! them. A cell in bold type misses the bar of its abuse. All take some five minutes. They need Redis, which
-//! `tests/run` installs.
+//! Ten abuses of each limiter, as its documentation sets it up, and a Markdown table of what came
+//! of them. A cell in bold type misses the bar of its abuse. All take some five minutes. They need
+//! Redis, which `tests/run` installs.
 
 mod abuses;
 mod peer;

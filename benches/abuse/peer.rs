@@ -215,7 +215,8 @@ fn tower_governor(limit: Limit) -> Ready {
     Ready { ask: Box::new(ask), reset: None, service: Some(routes().layer(by_client)) }
 }
 
-/// A request through a proxy at 127.0.0.1, which appends the client's address to what the client sent.
+/// A request through a proxy at 127.0.0.1, which appends the client's address to what the client
+/// sent.
 pub(crate) fn through_proxy(forged: u32) -> Request<Body> {
     Request::get("/")
         .header("x-forwarded-for", format!("198.51.100.{forged}, 203.0.113.7"))

@@ -158,7 +158,8 @@ impl Process {
         self.line("reset alice", PATIENCE).expect("a reset ends");
     }
 
-    /// A figure of the process's memory, in kilobytes: `VmRSS` is what it has, `VmHWM` the most it had.
+    /// A figure of the process's memory, in kilobytes: `VmRSS` is what it has, `VmHWM` the most it
+    /// had.
     pub(crate) fn memory(&self, figure: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()));
         let status = status.unwrap_or_default();

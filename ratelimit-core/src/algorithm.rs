@@ -12,12 +12,14 @@ pub enum Algorithm {
     ///
     /// # Many calls
     ///
-    /// The log of a caller has at most 100 000 entries. From 90 000 on, a call joins the newest entry if both lie
-    /// in the same 4 096th part of the shortest period, and leaves with it at most that much later. Its units can
-    /// then be raised, but are not given back. Without a request id, it is counted twice if it is sent to Redis again
-    /// because its reply was lost. Calls of one unit join none if all thresholds are at most 100 000. A call beyond
-    /// 100 000 entries is refused, with no unit left, until the oldest one has left the window. On Redis the wait of
-    /// a refusal is a lower bound where more than 4 096 calls have to leave the window first.
+    /// The log of a caller has at most 100 000 entries. From 90 000 on, a call joins the newest
+    /// entry if both lie in the same 4 096th part of the shortest period, and leaves with it at
+    /// most that much later. Its units can then be raised, but are not given back. Without a
+    /// request id, it is counted twice if it is sent to Redis again because its reply was lost.
+    /// Calls of one unit join none if all thresholds are at most 100 000. A call beyond 100 000
+    /// entries is refused, with no unit left, until the oldest one has left the window. On Redis
+    /// the wait of a refusal is a lower bound where more than 4 096 calls have to leave the window
+    /// first.
     SlidingWindow,
     /// Two adjacent windows. Of the earlier one, the share counts that a window ending now still
     /// covers. A call is admitted if and only if
@@ -41,14 +43,15 @@ pub enum Algorithm {
     /// Its decisions are those of the generic cell rate algorithm (GCRA, ITU-T I.371) in the form
     /// "virtual scheduling". Parts of a token are counted in integers, so that nothing drifts.
     TokenBucket,
-    /// Windows of the calendar: a day, a week from Monday on, or a month, in a time zone. The calls in
-    /// the present one are counted. Constant size. Across the end of a window up to twice the threshold
-    /// can pass.
+    /// Windows of the calendar: a day, a week from Monday on, or a month, in a time zone. The calls
+    /// in the present one are counted. Constant size. Across the end of a window up to twice the
+    /// threshold can pass.
     CalendarWindow,
 }
 
 impl Algorithm {
-    /// The algorithms whose periods are of any length: all but [`CalendarWindow`](Self::CalendarWindow).
+    /// The algorithms whose periods are of any length: all but
+    /// [`CalendarWindow`](Self::CalendarWindow).
     pub const ALL: &'static [Self] =
         &[Self::SlidingWindow, Self::SlidingCounter, Self::FixedWindow, Self::TokenBucket];
 
@@ -91,7 +94,8 @@ impl CalendarUnit {
         }
     }
 
-    /// Returns the nominal length in microseconds, by which a policy knows the unit: 1, 7 or 31 days.
+    /// Returns the nominal length in microseconds, by which a policy knows the unit: 1, 7 or 31
+    /// days.
     #[doc(hidden)]
     #[must_use]
     pub const fn nominal(self) -> u64 {

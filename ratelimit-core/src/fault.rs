@@ -40,8 +40,8 @@ pub enum PolicyFault {
     TooManyTiers,
     /// A tier is given twice.
     TierTwice,
-    /// A tier can never refuse, because another one always refuses first: that of this period, in microseconds,
-    /// and this threshold.
+    /// A tier can never refuse, because another one always refuses first: that of this period, in
+    /// microseconds, and this threshold.
     DeadTier { period: u64, threshold: u64 },
     /// A cost is 0.
     CostZero,
@@ -51,7 +51,8 @@ pub enum PolicyFault {
     CostOverBurst { cost: u64, burst: u64 },
     /// `concurrency` is 0, which admits nothing.
     ConcurrencyZero,
-    /// A `concurrency_timeout` is shorter than 100 ms or longer than one day. It is in microseconds.
+    /// A `concurrency_timeout` is shorter than 100 ms or longer than one day. It is in
+    /// microseconds.
     ConcurrencyTimeoutOutOfRange { timeout: u64 },
     /// A `concurrency_timeout` is given without `concurrency`.
     ConcurrencyTimeoutWithoutConcurrency,
@@ -77,7 +78,8 @@ pub enum PolicyFault {
     LeaseWith { argument: &'static str },
     /// A call leaves more than 99 % of its limit.
     LeaveTooLarge { share: u64 },
-    /// A call leaves so many percent, rounded up, that no unit of a threshold, a burst or the permits can be used.
+    /// A call leaves so many percent, rounded up, that no unit of a threshold, a burst or the
+    /// permits can be used.
     LeavesNothing { share: u64, quota: u64 },
     /// A call costs more than may be used of a threshold or burst if its share is left.
     CostOverUsable { cost: u64, usable: u64, quota: u64 },
@@ -89,7 +91,8 @@ pub enum PolicyFault {
     LeaveWith { argument: &'static str },
     /// The period of a window of the calendar is no unit of it.
     PeriodOffCalendar,
-    /// A window of the calendar is given together with an argument that needs windows of a fixed length.
+    /// A window of the calendar is given together with an argument that needs windows of a fixed
+    /// length.
     CalendarWith { argument: &'static str },
     /// A time zone is given for windows that are none of the calendar.
     ZoneWithoutCalendar,

@@ -11,7 +11,8 @@ const UNITS: [(&str, u64); 5] = [
     ("d", 24 * 60 * 60 * SECOND),
 ];
 
-/// Parses integers, each with its unit, and returns their sum in microseconds. Too large a sum saturates.
+/// Parses integers, each with its unit, and returns their sum in microseconds. Too large a sum
+/// saturates.
 ///
 /// # Errors
 ///

@@ -30,14 +30,15 @@ const MAX_LOG_UNITS: u64 = 1_000_000_000;
 /// The maximum number of units anywhere.
 const MAX_UNITS: u64 = u32::MAX as u64;
 
-/// The minimum timeout of a call in flight in microseconds: 100 ms, in which a permit can be renewed.
+/// The minimum timeout of a call in flight in microseconds: 100 ms, in which a permit can be
+/// renewed.
 const MIN_CONCURRENCY_TIMEOUT: u64 = 100_000;
 
 /// The maximum timeout of a call in flight in microseconds: one day.
 const MAX_CONCURRENCY_TIMEOUT: u64 = 24 * 60 * 60 * 1_000_000;
 
-/// The largest integer up to which all integers are exact in a double, the only number type of Lua on
-/// Redis.
+/// The largest integer up to which all integers are exact in a double, the only number type of Lua
+/// on Redis.
 pub const MAX_EXACT_INTEGER: u64 = 1 << 53;
 
 /// The numbers of a policy, as far as they are known. `None` is a value that is known only at run
@@ -297,14 +298,16 @@ fn tier_fault(draft: &Draft<'_>, index: usize) -> Option<PolicyFault> {
             Algorithm::SlidingWindow if count_rejected => p <= q && u <= t,
             // A window of p is covered by ceil(p / q) windows of q, each with at most u units.
             Algorithm::SlidingWindow => p.div_ceil(q).saturating_mul(u) <= t,
-            // Windows of equal length open together; a window of another length may overlap one more.
+            // Windows of equal length open together; a window of another length may overlap one
+            // more.
             Algorithm::FixedWindow if p == q => u <= t,
             Algorithm::FixedWindow => (p.div_ceil(q) + 1).saturating_mul(u) <= t,
             // Several tiers are a fault by themselves.
             Algorithm::CalendarWindow => false,
             // Two estimates compare only over the same windows.
             Algorithm::SlidingCounter => p == q && u <= t,
-            // A bucket that is at least as large and refills at least as fast is never the emptier one.
+            // A bucket that is at least as large and refills at least as fast is never the emptier
+            // one.
             Algorithm::TokenBucket => {
                 u <= t && u128::from(u) * u128::from(p) <= u128::from(t) * u128::from(q)
             }

@@ -28,10 +28,12 @@ pub enum Access {
 }
 
 impl Access {
-    /// Returns the access of a viewer whom the hook knows by this name, such as the login of a staff member.
+    /// Returns the access of a viewer whom the hook knows by this name, such as the login of a
+    /// staff member.
     ///
-    /// Event streams are counted by it, and the log of an action is in a span with it as `operator`. Changes have it
-    /// in their [history](ratelimit_runtime::Overrides::history), in the whole fleet.
+    /// Event streams are counted by it, and the log of an action is in a span with it as
+    /// `operator`. Changes have it in their [history](ratelimit_runtime::Overrides::history), in
+    /// the whole fleet.
     ///
     /// ```
     /// use axum::http::request::Parts;

@@ -96,8 +96,8 @@ impl Acting {
         }
     }
 
-    /// Writes the override of a place, or removes it, and logs the action. In the fleet it takes the place of that of
-    /// this process.
+    /// Writes the override of a place, or removes it, and logs the action. In the fleet it takes
+    /// the place of that of this process.
     pub(super) async fn write(
         &self,
         place: Place,
@@ -134,7 +134,8 @@ impl Acting {
         self.overrides.history().first().map_or(0, |change| change.number)
     }
 
-    /// Returns `true` if the fleet's override of a limit or of a caller has become this one since a change.
+    /// Returns `true` if the fleet's override of a limit or of a caller has become this one since a
+    /// change.
     fn has_arrived(&self, limit: &str, what: Option<&Override>, since: u64) -> bool {
         let unsigned = |what: Option<&Override>| {
             let mut what = what.cloned()?;

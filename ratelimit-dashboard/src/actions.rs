@@ -17,8 +17,8 @@ use crate::{
 /// The fields of an override that replace values of the policy.
 const VALUES: [&str; 5] = ["period", "threshold", "tiers", "burst", "concurrency"];
 
-/// The fields of an override with a value of their own: the factor of the values, and the answer of calls while Redis
-/// is away.
+/// The fields of an override with a value of their own: the factor of the values, and the answer of
+/// calls while Redis is away.
 const FIELDS: [&str; 2] = ["scale", "on_store_error"];
 
 /// The field of an override with the numbers that are tried.
@@ -260,7 +260,8 @@ impl Dashboard {
     }
 }
 
-/// Returns an error if an override has several parts, each for its own time: an action has one begin and one end.
+/// Returns an error if an override has several parts, each for its own time: an action has one
+/// begin and one end.
 pub(super) fn has_one_part(what: Option<&Override>) -> Result<(), ActionError> {
     let why = "this override has several times; remove it first, or change it where it was written";
     let has_one = what.is_none_or(|what| what.windows.is_empty());

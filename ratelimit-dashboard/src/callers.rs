@@ -78,7 +78,8 @@ impl Dashboard {
         let policy = known.values.ok_or_else(|| ActionError::conflict(why))?;
         let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
         let left = match self.peek(&policy, &caller).cost(0).await {
-            // An override shuts the caller out, whatever is left: until this time, if there is an end.
+            // An override shuts the caller out, whatever is left: until this time, if there is an
+            // end.
             Err(RateLimitError::Denied(denied)) => {
                 let next = denied.retry_after().map(millis);
                 return Ok(reply(&json!({ "denied": true, "next": next })));
@@ -104,7 +105,8 @@ impl Dashboard {
             "reset": millis(left.reset_after()),
             // Until the end of a block; none if the caller is not shut out.
             "blocked": usage.blocked_for().map(millis),
-            // `true` if values come with each call: they are those of the latest one, perhaps of another caller.
+            // `true` if values come with each call: they are those of the latest one, perhaps of
+            // another caller.
             "is_by_latest_call": known.is_dynamic,
             // After overrides, also of this caller.
             "enforcement": usage.enforcement().as_str(),

@@ -18,8 +18,8 @@ pub(super) async fn status(State(dashboard): State<Arc<Dashboard>>) -> Answer {
 
 /// Returns the counts of a process, as the page shows them. Times are in milliseconds since 1970.
 fn view(process: &FleetProcess) -> Value {
-    // Admitted, refused, undecided and all calls since the start, and those that were refused within the last minute,
-    // ten minutes and hour.
+    // Admitted, refused, undecided and all calls since the start, and those that were refused
+    // within the last minute, ten minutes and hour.
     let limits = process.limits.iter().map(|limit| {
         let [minute, minutes, hour] = limit.refused_within;
         let FleetLimit { admitted, refused, undecided, calls, .. } = *limit;

@@ -57,7 +57,8 @@ impl Resets {
 }
 
 impl Dashboard {
-    /// Returns the last changes of overrides and resets, the latest first. Callers are not part of them.
+    /// Returns the last changes of overrides and resets, the latest first. Callers are not part of
+    /// them.
     pub(super) fn changes(&self) -> Vec<Value> {
         let history = self.limiter.overrides().history();
         let view = |(at, change): (usize, &OverrideChange)| {
@@ -73,7 +74,8 @@ impl Dashboard {
                 "is_of_caller": change.caller.is_some(),
                 "before": change.before,
                 "after": change.after,
-                // `true` if an operator can undo it: it is the last one of its kind, by the program or on Redis.
+                // `true` if an operator can undo it: it is the last one of its kind, by the program
+                // or on Redis.
                 "is_last": can_be_undone && !is_later,
                 // `true` if undoing it changes the whole fleet.
                 "is_fleet": change.source == OverrideSource::Redis,

@@ -1,8 +1,8 @@
 //! The host names that the page is served under.
 //!
-//! A site can point its own name at an address in this network (DNS rebinding). Its scripts are then of
-//! the page's origin and can read it, and a hook that decides by the peer's address admits them. They
-//! cannot choose the `Host` that the browser sends.
+//! A site can point its own name at an address in this network (DNS rebinding). Its scripts are
+//! then of the page's origin and can read it, and a hook that decides by the peer's address admits
+//! them. They cannot choose the `Host` that the browser sends.
 
 use std::net::IpAddr;
 

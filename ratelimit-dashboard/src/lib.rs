@@ -19,63 +19,68 @@
 //! # }
 //! ```
 //!
-//! Behind a proxy that changes `Host`, set both: the name that it sends, and the one in the browser.
+//! Behind a proxy that changes `Host`, set both: the name that it sends, and the one in the
+//! browser.
 //!
 //! # Who may see it
 //!
-//! There is no page without a hook that decides for each request: nothing, view, or act. That includes
-//! scripts, styles and the event stream. A hook cannot await. Look a session up in a layer further out,
-//! and leave the result in the request's extensions. An event stream ends after ten seconds and is
-//! requested anew, so that a right that was withdrawn is gone by then.
+//! There is no page without a hook that decides for each request: nothing, view, or act. That
+//! includes scripts, styles and the event stream. A hook cannot await. Look a session up in a layer
+//! further out, and leave the result in the request's extensions. An event stream ends after ten
+//! seconds and is requested anew, so that a right that was withdrawn is gone by then.
 //!
 //! # Where an action takes effect
 //!
 //! In this process or in the whole fleet, as the operator chooses. The fleet are all processes that
-//! [follow](ratelimit_runtime::Overrides::follow_redis) the overrides on Redis; an action on it is confirmed first. In this
-//! process an operator's override comes [before](ratelimit_runtime::overrides::OverrideSource::Operator) Redis. So it
-//! also works while Redis is dead. It stays until its end, until it is removed, or until the same override is changed
-//! for the fleet.
+//! [follow](ratelimit_runtime::Overrides::follow_redis) the overrides on Redis; an action on it is
+//! confirmed first. In this process an operator's override comes
+//! [before](ratelimit_runtime::overrides::OverrideSource::Operator) Redis. So it also works while
+//! Redis is dead. It stays until its end, until it is removed, or until the same override is
+//! changed for the fleet.
 //!
-//! While Redis cannot be used, the page asks before it acts on this process in place of the fleet. It returns to the fleet
-//! once Redis answers.
+//! While Redis cannot be used, the page asks before it acts on this process in place of the fleet.
+//! It returns to the fleet once Redis answers.
 //!
-//! An override has one begin and one end. An action that would give another operator's part of it new ones asks first.
-//! Overrides that begin later are listed before. An override of several windows is written elsewhere, and can be
-//! removed. A form of numbers follows what holds until somebody writes in it, and says what has changed since before it
-//! replaces that.
+//! An override has one begin and one end. An action that would give another operator's part of it
+//! new ones asks first. Overrides that begin later are listed before. An override of several
+//! windows is written elsewhere, and can be removed. A form of numbers follows what holds until
+//! somebody writes in it, and says what has changed since before it replaces that.
 //!
-//! The page lists the last changes and resets with their operators. The latest change of each override can be undone. It
-//! also lists overrides that change no limit: rejected and misspelt ones, and those that Redis has lost.
+//! The page lists the last changes and resets with their operators. The latest change of each
+//! override can be undone. It also lists overrides that change no limit: rejected and misspelt
+//! ones, and those that Redis has lost.
 //!
 //! # What it protects against
 //!
-//! - Requests that another site makes a browser send: `Host` is a name that is served, and `Origin`, if
-//!   it is sent, is the page's. An action is a `POST` of JSON, its `Sec-Fetch-Site`, if any, is
-//!   `same-origin`, and it carries the page's token. The token is an HMAC of the session under a secret
-//!   of the process. The session is random and in a cookie (`SameSite=Strict`, `HttpOnly`). Replicas
-//!   behind a balancer accept each other's tokens if they share a
+//! - Requests that another site makes a browser send: `Host` is a name that is served, and
+//!   `Origin`, if it is sent, is the page's. An action is a `POST` of JSON, its `Sec-Fetch-Site`,
+//!   if any, is `same-origin`, and it carries the page's token. The token is an HMAC of the session
+//!   under a secret of the process. The session is random and in a cookie (`SameSite=Strict`,
+//!   `HttpOnly`). Replicas behind a balancer accept each other's tokens if they share a
 //!   [`secret`](DashboardBuilder::secret).
-//! - Scripts: the `Content-Security-Policy` allows the page's own files and nothing inline. Names of
-//!   limits and texts of errors enter the page as text only. It cannot be framed, and loads nothing
-//!   from anywhere else.
+//! - Scripts: the `Content-Security-Policy` allows the page's own files and nothing inline. Names
+//!   of limits and texts of errors enter the page as text only. It cannot be framed, and loads
+//!   nothing from anywhere else.
 //! - Leaks of callers: a caller that is looked up is sent in a body, never in a URL, and is neither
-//!   logged nor part of an answer. Only callers with an override of their own are listed, to those who may
-//!   act. Actions are logged at `info` with the limit and
-//!   the action, in a span with the `operator` whom the hook [names](Access::named).
-//! - Exhaustion: the history is that of five minutes, and a body has at most 16 KiB. A viewer whom the hook
-//!   [names](Access::named) has at most 8 event streams, all without a name together 128, and all
-//!   together 256. Nothing that a client chooses is counted by.
+//!   logged nor part of an answer. Only callers with an override of their own are listed, to those
+//!   who may act. Actions are logged at `info` with the limit and the action, in a span with the
+//!   `operator` whom the hook [names](Access::named).
+//! - Exhaustion: the history is that of five minutes, and a body has at most 16 KiB. A viewer whom
+//!   the hook [names](Access::named) has at most 8 event streams, all without a name together 128,
+//!   and all together 256. Nothing that a client chooses is counted by.
 //!
 //! TLS is up to the service. The cookie is `Secure` if the request came by https: by its own URI,
 //! `X-Forwarded-Proto` or `Forwarded`.
 //!
 //! # What it shows
 //!
-//! One process, or sums of the [fleet](ratelimit_runtime::Limiter::fleet), as the viewer chooses. Behind a balancer each
-//! replica has a page of its own, which names the process; route a session to one replica to follow it. An action on one process that reaches another is refused with 409. The plots mark
-//! the start of the process, with its [version](ratelimit_runtime::LimiterBuilder::version), and changes of overrides.
-//! Calls are counted from the moment the router is made, by the
-//! limits' names, for all limiters of the process.
+//! One process, or sums of the [fleet](ratelimit_runtime::Limiter::fleet), as the viewer chooses.
+//! Behind a balancer each replica has a page of its own, which names the process; route a session
+//! to one replica to follow it. An action on one process that reaches another is refused with 409.
+//! The plots mark the start of the process, with its
+//! [version](ratelimit_runtime::LimiterBuilder::version), and changes of overrides. Calls are
+//! counted from the moment the router is made, by the limits' names, for all limiters of the
+//! process.
 //!
 //! A graceful shutdown waits for open event streams as for any response: at most ten seconds.
 
@@ -181,8 +186,9 @@ impl DashboardBuilder {
 
     /// Returns the page, and starts counting calls.
     ///
-    /// A task takes a sample each second. It ends when the last clone of the router is dropped. Outside
-    /// a tokio runtime it starts with the first request, and again if its runtime has ended.
+    /// A task takes a sample each second. It ends when the last clone of the router is dropped.
+    /// Outside a tokio runtime it starts with the first request, and again if its runtime has
+    /// ended.
     pub fn router(self) -> Router {
         let Self { limiter, authorize, hosts, secret } = self;
         let dashboard = Arc::new(Dashboard {

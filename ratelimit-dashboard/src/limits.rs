@@ -33,7 +33,8 @@ pub(super) struct KnownLimit {
     pub(super) values: Option<Policy>,
 }
 
-/// Returns all limits: those of functions, and those that were checked by hand and are no function's.
+/// Returns all limits: those of functions, and those that were checked by hand and are no
+/// function's.
 fn limits() -> BTreeMap<&'static str, Vec<RegisteredPolicy>> {
     let mut limits = BTreeMap::<&str, Vec<RegisteredPolicy>>::new();
     for limit in policies() {
@@ -72,7 +73,8 @@ impl Dashboard {
         Ok(KnownLimit { name, policy, is_dynamic: limit.policy().is_none(), values })
     }
 
-    /// Returns the state of all limits and of their store, as the page shows it. Times are in milliseconds since 1970.
+    /// Returns the state of all limits and of their store, as the page shows it. Times are in
+    /// milliseconds since 1970.
     pub(super) fn view(&self) -> Value {
         let limiter = &self.limiter;
         let overrides = limiter.overrides();
@@ -119,7 +121,8 @@ impl Dashboard {
         })
     }
 
-    /// Returns the counts of all limits that were called: those of the present, and no sums of samples.
+    /// Returns the counts of all limits that were called: those of the present, and no sums of
+    /// samples.
     pub(super) fn counts(&self) -> Value {
         let (limits, candidates) = (limits(), self.limiter.overrides().candidates());
         let view = |counts: PolicyStats| {
@@ -137,11 +140,13 @@ impl Dashboard {
                 "waiting": counts.waiting(),
                 // The permits that calls of this process hold.
                 "held": counts.permits_held(),
-                // The share in percent under which this process has decided calls without Redis, if it has.
+                // The share in percent under which this process has decided calls without Redis, if
+                // it has.
                 "local_share": counts.local_share(),
                 // The calls that were refused within the last minute, ten minutes and hour.
                 "refused": TimeWindow::ALL.iter().map(|it| counts.refused_within(*it)).collect::<Value>(),
-                // The calls since the start that each step of a share would have refused in a dry run.
+                // The calls since the start that each step of a share would have refused in a dry
+                // run.
                 "steps": STEPS.map(|percent| counts.would_have_refused_for(percent)),
                 // The calls that were refused since the start, by the reason in words.
                 "refused_by": refused_by(&counts, now.as_ref()),
@@ -154,7 +159,8 @@ impl Dashboard {
         stats::snapshot().into_iter().map(view).collect()
     }
 
-    /// Returns the policies of a plan or of a limit under overrides. Numbers of several overrides are not mixed.
+    /// Returns the policies of a plan or of a limit under overrides. Numbers of several overrides
+    /// are not mixed.
     fn effective(&self, limit: &RegisteredPolicy) -> InEffect {
         let overrides = self.limiter.overrides();
         let Some(written) = limit.policy() else { return InEffect::default() };
@@ -212,7 +218,8 @@ impl Dashboard {
     }
 }
 
-/// Returns the policy after an override; the same one, with the reason, if the override does not fit.
+/// Returns the policy after an override; the same one, with the reason, if the override does not
+/// fit.
 fn applied(what: &Override, policy: &Policy) -> (Policy, Option<String>) {
     match what.preview(policy) {
         Ok(policy) => (policy, None),

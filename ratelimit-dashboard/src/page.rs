@@ -72,7 +72,8 @@ async fn page(
     Ok((fields, text).into_response())
 }
 
-/// Returns the base of the page's files, relative to the request's path, which may end with a slash.
+/// Returns the base of the page's files, relative to the request's path, which may end with a
+/// slash.
 fn base(path: &str) -> String {
     let last = path.rsplit('/').next().unwrap_or_default();
     let mut base = String::from("./");

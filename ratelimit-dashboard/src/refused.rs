@@ -1,4 +1,5 @@
-//! The callers of one limit that are refused most, for those who may act: names may be personal data.
+//! The callers of one limit that are refused most, for those who may act: names may be personal
+//! data.
 
 use std::cmp::Reverse;
 
@@ -51,8 +52,8 @@ pub(super) async fn list(action: Action<RefusedRequest>) -> Answer {
 }
 
 impl Dashboard {
-    /// Returns the caller that a request names: by its parts, or as the list of refused callers names it. A digest of
-    /// another process is taken for overrides alone.
+    /// Returns the caller that a request names: by its parts, or as the list of refused callers
+    /// names it. A digest of another process is taken for overrides alone.
     pub(super) async fn caller(
         &self,
         parts: &[CallerPart],

@@ -47,9 +47,10 @@ pub(super) struct Sample {
     limits: BTreeMap<&'static str, Counts>,
 }
 
-/// Numbers of calls: admitted, refused by the store (also because no permit was free), refused by the
-/// deny cache, passed in a dry run, decided without the store, not decided, not decided because the policy breaks a
-/// rule. The fifth number and the last one count calls that are in the others too.
+/// Numbers of calls: admitted, refused by the store (also because no permit was free), refused by
+/// the deny cache, passed in a dry run, decided without the store, not decided, not decided because
+/// the policy breaks a rule. The fifth number and the last one count calls that are in the others
+/// too.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize)]
 struct Counts([u64; 7]);
 

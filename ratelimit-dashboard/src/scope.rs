@@ -17,7 +17,8 @@ pub(super) enum Scope {
 }
 
 impl Scope {
-    /// Returns the scope of actions that change this source; none if it is changed where it is written.
+    /// Returns the scope of actions that change this source; none if it is changed where it is
+    /// written.
     pub(super) fn of(source: OverrideSource) -> Option<Self> {
         match source {
             OverrideSource::Operator => Some(Self::Process),

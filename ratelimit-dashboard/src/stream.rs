@@ -22,8 +22,8 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::{ActionError, Dashboard, access::Viewer, samples::PROCESS, token, viewers::OpenStream};
 
-/// The lifetime of a stream, after which the page requests another one. A server that shuts down waits
-/// no longer than that, and a withdrawn right ends by then.
+/// The lifetime of a stream, after which the page requests another one. A server that shuts down
+/// waits no longer than that, and a withdrawn right ends by then.
 const LIFETIME: Duration = Duration::from_secs(10);
 
 /// The pause before the page requests the next stream.

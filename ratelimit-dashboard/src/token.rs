@@ -1,9 +1,9 @@
-//! The token that distinguishes the page's own requests from those that another site makes a browser
-//! send.
+//! The token that distinguishes the page's own requests from those that another site makes a
+//! browser send.
 //!
-//! A session is random, in a cookie that scripts cannot read. Its token is the session's HMAC under a
-//! secret of the process. The page contains the token, and its script sends it in a header. A site that
-//! plants a cookie in a browser does not know its token.
+//! A session is random, in a cookie that scripts cannot read. Its token is the session's HMAC under
+//! a secret of the process. The page contains the token, and its script sends it in a header. A
+//! site that plants a cookie in a browser does not know its token.
 
 use std::fmt::Write;
 
@@ -35,8 +35,8 @@ impl Secret {
         Ok(hex(&code(key, session.as_bytes()).finalize().into_bytes()))
     }
 
-    /// Returns `true` if `sent` is the token of a session, in a time that does not depend on the first
-    /// difference.
+    /// Returns `true` if `sent` is the token of a session, in a time that does not depend on the
+    /// first difference.
     fn is_token(&self, session: &str, sent: &str) -> Result<bool, ActionError> {
         let key = self.0.get_or_try_init(random)?;
         let sent = unhex(sent).unwrap_or_default();

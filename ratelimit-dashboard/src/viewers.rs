@@ -10,8 +10,8 @@ use crate::ActionError;
 /// The number of event streams that a named viewer may have at once: a tab has one.
 const MAX_OF_A_VIEWER: usize = 8;
 
-/// The number of event streams that all viewers without a name may have at once. They leave room for those
-/// with one.
+/// The number of event streams that all viewers without a name may have at once. They leave room
+/// for those with one.
 const MAX_OF_THE_UNNAMED: usize = 128;
 
 /// The number of event streams that all viewers together may have at once.

@@ -1,4 +1,5 @@
-//! The answer to a call: the decision that the body sees, and the value that is returned for a refusal.
+//! The answer to a call: the decision that the body sees, and the value that is returned for a
+//! refusal.
 //!
 //! Floor 4.
 

@@ -1,5 +1,5 @@
-//! The table of arguments: their names and forms, and how they stand to one another. Parsing, suggestions
-//! and combinations follow it; a test compares the list of the manual with it.
+//! The table of arguments: their names and forms, and how they stand to one another. Parsing,
+//! suggestions and combinations follow it; a test compares the list of the manual with it.
 //!
 //! Floor 3.
 
@@ -32,7 +32,8 @@ pub(crate) struct Argument {
     pub(crate) of_store: bool,
     /// The arguments that it excludes, with the reasons.
     pub(crate) excludes: &'static [(&'static str, &'static str)],
-    /// The arguments that it excludes by a rule that policies made at run time have too, with its error.
+    /// The arguments that it excludes by a rule that policies made at run time have too, with its
+    /// error.
     pub(crate) faults: Option<(&'static [&'static str], FaultWith)>,
     /// The argument that it needs, with the reason.
     pub(crate) needs: Option<(&'static str, &'static str)>,

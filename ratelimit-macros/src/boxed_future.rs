@@ -18,8 +18,8 @@ pub(crate) struct Boxed {
     before: Vec<Stmt>,
     pin: Expr,
     future: ExprAsync,
-    /// The number of statements of the future before the prologue: those that only rebind the arguments
-    /// to the names of the user's body.
+    /// The number of statements of the future before the prologue: those that only rebind the
+    /// arguments to the names of the user's body.
     bindings: usize,
 }
 

@@ -18,8 +18,8 @@ use crate::{
     value::{self, Kind, Value},
 };
 
-/// One limit of a function. All bindings of its code share the name `it`, which is first declared as a
-/// function: see [`stacked::callsite`](crate::stacked::callsite).
+/// One limit of a function. All bindings of its code share the name `it`, which is first declared
+/// as a function: see [`stacked::callsite`](crate::stacked::callsite).
 #[derive(Clone, Copy)]
 pub(crate) struct Check<'a> {
     pub(crate) spec: &'a LimitSpec,
@@ -28,8 +28,8 @@ pub(crate) struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Returns the variable that is kept until the end of the body: the decision that the body sees, or
-    /// one that it does not see and that holds the permit or is settled.
+    /// Returns the variable that is kept until the end of the body: the decision that the body
+    /// sees, or one that it does not see and that holds the permit or is settled.
     pub(crate) fn kept(self) -> Option<Ident> {
         let held = || Ident::new(&format!("{}held", self.it), Span::mixed_site());
         let is_kept = self.spec.holds_permit() || self.spec.settle.is_some();
@@ -96,7 +96,8 @@ impl Check<'_> {
         let (at, limiter) = match limiter {
             Some(expr) => {
                 let limiter = function.localize(expr);
-                // The parameter's type would otherwise be expected of each branch of an `if` or `match`.
+                // The parameter's type would otherwise be expected of each branch of an `if` or
+                // `match`.
                 (expr.span(), quote!(&*&(#limiter)))
             }
             None => (Span::call_site(), quote!(#private::limiter())),
@@ -225,7 +226,8 @@ fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
     }
 }
 
-/// Returns the arguments that change who is admitted and are not in the policy, with their values as text.
+/// Returns the arguments that change who is admitted and are not in the policy, with their values
+/// as text.
 fn others(spec: &LimitSpec) -> Vec<(&'static str, String)> {
     let LimitSpec { leave, warn_at, max_wait, skip, on_store_error, request_id, .. } = spec;
     let of = |value: &Option<Value>, unit: fn(u64) -> String| {

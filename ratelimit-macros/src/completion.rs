@@ -1,10 +1,11 @@
 //! Completion in editors, inside arguments that are half typed.
 //!
-//! rust-analyzer inserts an identifier at the cursor, and completes where the expansion has it. It reads
-//! the types there from a second expansion, of what is typed so far. So both must have one form:
+//! rust-analyzer inserts an identifier at the cursor, and completes where the expansion has it. It
+//! reads the types there from a second expansion, of what is typed so far. So both must have one
+//! form:
 //!
-//! - With an error in what is typed, the values stay in the output, in a branch that is never taken.
-//!   `rustc` does not see them.
+//! - With an error in what is typed, the values stay in the output, in a branch that is never
+//!   taken. `rustc` does not see them.
 //! - Without one, the output is the usual one, and no text in it has the inserted identifier.
 //!
 //! Floor 6.
@@ -45,8 +46,8 @@ pub(crate) fn as_typed(tokens: TokenStream) -> TokenStream {
     tokens.into_iter().map(typed).collect::<TokenStream>()
 }
 
-/// Returns the statement with the values of the attributes, for the start of the body. `output` is its
-/// type, and `krate` the path of the runtime.
+/// Returns the statement with the values of the attributes, for the start of the body. `output` is
+/// its type, and `krate` the path of the runtime.
 pub(crate) fn half_typed(
     attributes: &[LimitAttribute],
     output: &Type,

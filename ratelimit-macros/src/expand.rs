@@ -1,4 +1,5 @@
-//! The attribute: its arguments and its item validated, then the emitted code, or the errors beside the item.
+//! The attribute: its arguments and its item validated, then the emitted code, or the errors beside
+//! the item.
 //!
 //! Floor 9.
 
@@ -86,7 +87,8 @@ fn validate(specs: &[LimitSpec], function: &Function, errors: &mut Errors) {
     }
 }
 
-/// Validates a key that is one string: a parameter in quotes by mistake would be one count for all callers.
+/// Validates a key that is one string: a parameter in quotes by mistake would be one count for all
+/// callers.
 fn validate_key(key: &[Expr], function: &Function, errors: &mut Errors) {
     let [part] = key else { return };
     let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = value::ungrouped(part) else { return };

@@ -1,5 +1,5 @@
-//! `fallible`: the function returns `Result<Output, RateLimitError>`. Its body is a future of its own, whose
-//! output is returned in `Ok`.
+//! `fallible`: the function returns `Result<Output, RateLimitError>`. Its body is a future of its
+//! own, whose output is returned in `Ok`.
 //!
 //! Floor 2.
 
@@ -58,10 +58,11 @@ impl Fallible {
     }
 }
 
-/// Returns the output of a body that runs in a future of its own, of a type that is written at `at`.
+/// Returns the output of a body that runs in a future of its own, of a type that is written at
+/// `at`.
 ///
-/// The unreachable return of `never` gives the inner future this type: coercions and `?` work as without
-/// the attribute.
+/// The unreachable return of `never` gives the inner future this type: coercions and `?` work as
+/// without the attribute.
 fn output_of(body: &TokenStream, never: &TokenStream, at: Span) -> TokenStream {
     let never = quote_spanned!(at=> return #never;);
     quote! {
@@ -85,8 +86,8 @@ pub(crate) fn output_as(
     output_of(body, &quote!(#private::never::<#output>()), at)
 }
 
-/// Returns `true` if an `impl Trait`, which is `_` here, may decide that the type carries refusals. In a
-/// `Result` the error decides, unless there is none.
+/// Returns `true` if an `impl Trait`, which is `_` here, may decide that the type carries refusals.
+/// In a `Result` the error decides, unless there is none.
 fn depends_on_impl(ty: &Type) -> bool {
     match ty {
         Type::Infer(_) => true,
@@ -132,7 +133,8 @@ fn replace_impl(ty: &mut Type) {
     }
 }
 
-/// Replaces every `impl Trait` among the arguments of a path, as in `Vec<T>` and in `Iterator<Item = T>`.
+/// Replaces every `impl Trait` among the arguments of a path, as in `Vec<T>` and in
+/// `Iterator<Item = T>`.
 fn replace_in_arguments(path: &mut Path) {
     for segment in &mut path.segments {
         let PathArguments::AngleBracketed(list) = &mut segment.arguments else { continue };

@@ -20,7 +20,8 @@ use crate::{
     tokens::{binds, spanned},
 };
 
-/// Advice where a macro for mocks has copied the attribute, such as to `expect_get` of a method `get`.
+/// Advice where a macro for mocks has copied the attribute, such as to `expect_get` of a method
+/// `get`.
 const COPIED: &str = "if `#[automock]` has copied it here, put `#[rate_limit]` on the \
                       implementations of the trait, or on a function that the method calls";
 
@@ -70,8 +71,8 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// The item, if there is one, and an error at its first token if it is no function, otherwise at the first
-    /// unexpected token.
+    /// The item, if there is one, and an error at its first token if it is no function, otherwise
+    /// at the first unexpected token.
     pub(crate) fn parse_item(
         item: &TokenStream,
     ) -> Result<Self, (Option<&TokenStream>, syn::Error)> {
@@ -133,7 +134,8 @@ impl Function {
         }
     }
 
-    /// Returns what to write for a function that is not `async`, by the macro that may have made it.
+    /// Returns what to write for a function that is not `async`, by the macro that may have made
+    /// it.
     fn instead_of_no_async(&self) -> String {
         let Signature { ident: name, output, .. } = &self.signature;
         if name.to_string().starts_with("expect_") {
@@ -178,8 +180,8 @@ impl Function {
         }
     }
 
-    /// Returns the conversion of a refusal into the output. If the output cannot carry it, the compiler
-    /// marks the output from its first token to its last.
+    /// Returns the conversion of a refusal into the output. If the output cannot carry it, the
+    /// compiler marks the output from its first token to its last.
     pub(crate) fn refused(&self, krate: &Path, refusal: &Ident) -> TokenStream {
         if self.fallible.is_some() {
             return quote!(#krate::__private::Err(#refusal));
@@ -243,8 +245,8 @@ impl Function {
         }
     }
 
-    /// Returns the spans of the first and the last token of the written output, or of the function's name
-    /// if there is none.
+    /// Returns the spans of the first and the last token of the written output, or of the
+    /// function's name if there is none.
     fn output_spans(&self) -> (Span, Span) {
         let Signature { output, ident: name, .. } = &self.signature;
         let boxed = matches!(self.body, Some((_, Body::Boxed(_))));

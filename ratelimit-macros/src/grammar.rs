@@ -54,7 +54,8 @@ impl<T: Parse> Slot for Option<Arg<T>> {
     }
 }
 
-/// Parses a value. One that ends too early is reported at its last token, because the end has no place.
+/// Parses a value. One that ends too early is reported at its last token, because the end has no
+/// place.
 fn value<T: Parse>(input: ParseStream<'_>) -> syn::Result<T> {
     let written = input.fork();
     input.parse().map_err(|error| {
@@ -90,8 +91,8 @@ fn twice(name: &Ident) -> syn::Error {
     syn::Error::new(name.span(), format!("`{name}` is given twice; keep one of them"))
 }
 
-/// Parses arguments separated by commas, and continues after one with an error. `take` parses one after
-/// its name.
+/// Parses arguments separated by commas, and continues after one with an error. `take` parses one
+/// after its name.
 pub(crate) fn each_argument(
     input: ParseStream<'_>,
     errors: &mut Errors,

@@ -1,9 +1,9 @@
-//! The attribute `#[rate_limit]` of [`ratelimit-runtime`](https://docs.rs/ratelimit-runtime). Depend on
-//! that crate, which re-exports it.
+//! The attribute `#[rate_limit]` of [`ratelimit-runtime`](https://docs.rs/ratelimit-runtime).
+//! Depend on that crate, which re-exports it.
 //!
 //! The stages, one file each: the arguments as written (`args`), the valid limit (`limit`), the
-//! annotated item (`function`), the emitted code (`check`, `prologue`, `assemble`), and all of them in turn
-//! (`expand`). Errors of all stages are collected (`errors`).
+//! annotated item (`function`), the emitted code (`check`, `prologue`, `assemble`), and all of them
+//! in turn (`expand`). Errors of all stages are collected (`errors`).
 //!
 //! This crate depends on `ratelimit-core` for the rules, and never on the runtime.
 
@@ -42,7 +42,8 @@ pub fn rate_limit(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand::rate_limit(arguments.into(), &item.into()).into()
 }
 
-/// Returns a page of the runtime's documentation, by its path in that crate, for an attribute `doc`.
+/// Returns a page of the runtime's documentation, by its path in that crate, for an attribute
+/// `doc`.
 #[doc(hidden)]
 #[proc_macro]
 pub fn page(path: TokenStream) -> TokenStream {

@@ -189,8 +189,8 @@ impl LimitSpec {
         tiers.chain(&self.burst).chain(permits).chain(&self.lease)
     }
 
-    /// Applies the rules about a policy and the calls under it. A shared policy is checked where it is
-    /// known.
+    /// Applies the rules about a policy and the calls under it. A shared policy is checked where it
+    /// is known.
     fn apply_rules_of_calls(&mut self, written: &[Ident], errors: &mut Errors) {
         let waits = self.waits();
         if let Some(mark) = &self.warn_at {

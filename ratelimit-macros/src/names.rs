@@ -2,7 +2,8 @@
 //!
 //! Floor 1.
 
-/// Names that other rate limiters have, for which there is no single argument here; with what to write.
+/// Names that other rate limiters have, for which there is no single argument here; with what to
+/// write.
 const INSTEAD: [(&[&str], &str); 5] = [
     (
         &["on_error", "error_handler", "handler", "on_limited", "on_exceeded"],

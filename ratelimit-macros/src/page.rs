@@ -1,9 +1,10 @@
-//! Pages of the guide: on GitHub their links are files, in rustdoc the items and modules that these describe.
+//! Pages of the guide: on GitHub their links are files, in rustdoc the items and modules that these
+//! describe.
 //!
 //! Floor 1.
 
-/// Returns the page with its links as rustdoc resolves them: `../key/caller.rs#Caller` is `crate::Caller`, and
-/// `waiting.md#lines` is `crate::guide::waiting#lines`.
+/// Returns the page with its links as rustdoc resolves them: `../key/caller.rs#Caller` is
+/// `crate::Caller`, and `waiting.md#lines` is `crate::guide::waiting#lines`.
 pub(crate) fn for_rustdoc(page: &str) -> String {
     let mut parts = page.split("](");
     let mut text = parts.next().unwrap_or_default().to_owned();

@@ -49,8 +49,8 @@ impl Prologue {
     }
 }
 
-/// Returns the prologue: one block, whose values are dropped before the body runs, except the decision
-/// that the body sees.
+/// Returns the prologue: one block, whose values are dropped before the body runs, except the
+/// decision that the body sees.
 fn prologue(check: Check<'_>) -> TokenStream {
     let Check { spec, function, it } = check;
     let private = check.private();
@@ -105,8 +105,8 @@ fn prologue(check: Check<'_>) -> TokenStream {
     }
 }
 
-/// Returns the expression that answers the checked call. Its value is the decision, if the body sees
-/// it.
+/// Returns the expression that answers the checked call. Its value is the decision, if the body
+/// sees it.
 fn answered(check: Check<'_>) -> TokenStream {
     let Check { spec, it, .. } = check;
     if spec.answer.is_soft {
@@ -130,8 +130,8 @@ struct AfterBody {
 }
 
 impl AfterBody {
-    /// Returns the settle of a limit, if it has one, and the statement before the body that keeps its
-    /// charge. `kept` is the variable with the decision.
+    /// Returns the settle of a limit, if it has one, and the statement before the body that keeps
+    /// its charge. `kept` is the variable with the decision.
     fn new(check: Check<'_>, kept: &Ident) -> Option<(Self, TokenStream)> {
         let Settle { output, units } = check.spec.settle.as_ref()?;
         let charge = format_ident!("{}charge_{}", check.it, kept, span = check.it.span());

@@ -1,7 +1,7 @@
 //! The written return type, and the trait of the runtime by which a refusal becomes its value.
 //!
-//! Every type with `FromRejection` implements these traits. They differ in the compile error for the other
-//! types: each names the ways out for the types of its row.
+//! Every type with `FromRejection` implements these traits. They differ in the compile error for
+//! the other types: each names the ways out for the types of its row.
 //!
 //! Floor 1.
 
@@ -19,7 +19,8 @@ const FOREIGN_TYPES: &str = "Arc Body Box Bytes Form HashMap Html Infallible Jso
 const FOREIGN_CRATES: &str = "actix_files actix_web axum axum_extra core hyper io poem reqwest rocket \
                               salvo sqlx std tonic warp";
 
-/// The crates of frameworks that do not answer a `RateLimitError`, with the traits for results of their errors.
+/// The crates of frameworks that do not answer a `RateLimitError`, with the traits for results of
+/// their errors.
 const FRAMEWORKS: [(&str, &str); 4] = [
     ("poem", "RefusalAsPoemError"),
     ("rocket", "RefusalAsRocketStatus"),
@@ -93,7 +94,8 @@ fn framework(ty: &Type) -> Option<&'static str> {
     FRAMEWORKS.iter().find(|(name, _)| krate == name).map(|(_, row)| *row)
 }
 
-/// Returns `true` for a type of another crate, for which users can implement no trait of the runtime.
+/// Returns `true` for a type of another crate, for which users can implement no trait of the
+/// runtime.
 fn is_foreign(ty: &Type) -> bool {
     match ungrouped(ty) {
         Type::Path(path) => is_foreign_path(&path.path),

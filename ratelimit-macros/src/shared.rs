@@ -18,7 +18,8 @@ pub(crate) struct SharedPolicy {
 }
 
 impl SharedPolicy {
-    /// Returns the policy if `expr` is a path that a `static` can name, whatever function it stands on.
+    /// Returns the policy if `expr` is a path that a `static` can name, whatever function it stands
+    /// on.
     pub(crate) fn new(expr: &Expr, has_plans: bool, errors: &mut Errors) -> Option<Self> {
         let path = match ungrouped(expr) {
             Expr::Path(path) if !path.path.is_ident("self") => path.clone(),
@@ -43,7 +44,8 @@ impl SharedPolicy {
         Some(Self { path, has_plans, checks: Vec::new() })
     }
 
-    /// Adds the check that an argument needs, if it is written. Its error is at the second of the two.
+    /// Adds the check that an argument needs, if it is written. Its error is at the second of the
+    /// two.
     pub(crate) fn check(&mut self, check: &str, argument: &str, written: &[Ident]) {
         let second = combinations::second(written, argument, "policy");
         self.checks.extend(second.map(|at| Ident::new(check, at.span())));

@@ -58,8 +58,8 @@ fn contains(tokens: &TokenStream, name: &str) -> bool {
 
 /// Takes the attributes of this name off the function.
 ///
-/// An attribute does not learn the name by which it is imported, but its source has it. Under another
-/// name, only the same one and paths that end in `rate_limit` are surely this attribute.
+/// An attribute does not learn the name by which it is imported, but its source has it. Under
+/// another name, only the same one and paths that end in `rate_limit` are surely this attribute.
 pub(crate) fn take_below(function: &mut Function) -> Vec<LimitAttribute> {
     let own = own_name().unwrap_or_else(|| ATTRIBUTE.to_owned());
     let is_own = |path: &Path| {
@@ -80,7 +80,8 @@ pub(crate) fn take_below(function: &mut Function) -> Vec<LimitAttribute> {
     taken.map(|attribute| below(attribute.meta)).collect()
 }
 
-/// Returns the name by which the attribute is written, unless another one, as `cfg_attr`, contains it.
+/// Returns the name by which the attribute is written, unless another one, as `cfg_attr`, contains
+/// it.
 fn own_name() -> Option<String> {
     let source = Span::call_site().source_text()?;
     let path = |tokens: TokenStream| {

@@ -28,7 +28,8 @@ pub(crate) struct TierSpec {
     pub(crate) at: Ident,
 }
 
-/// Validates the form of `period`, `threshold` and `tier(..)`. Without any, the defaults are one tier.
+/// Validates the form of `period`, `threshold` and `tier(..)`. Without any, the defaults are one
+/// tier.
 pub(crate) fn validate_tiers(
     is_calendar: bool,
     period: Option<Arg<Expr>>,
@@ -69,8 +70,8 @@ pub(crate) fn validate_tiers(
     parsed
 }
 
-/// Parses a length of time. A value with a syntax error counts as dynamic, so that it breaks no further
-/// rule.
+/// Parses a length of time. A value with a syntax error counts as dynamic, so that it breaks no
+/// further rule.
 pub(crate) fn parse_time(Arg { name, value: expr }: Arg<Expr>, errors: &mut Errors) -> Value {
     let value = errors.or(value::time(&name.to_string(), expr.clone()));
     value.unwrap_or_else(|| Value::dynamic(expr, Kind::Time))
@@ -82,7 +83,8 @@ pub(crate) fn parse_lengths(Arg { name, value }: Arg<Expr>, errors: &mut Errors)
     lengths.filter_map(|length| errors.or(length)).collect()
 }
 
-/// Parses a period: a unit of the calendar if the algorithm is a `calendar_window`, otherwise a length of time.
+/// Parses a period: a unit of the calendar if the algorithm is a `calendar_window`, otherwise a
+/// length of time.
 fn parse_period(is_calendar: bool, period: Arg<Expr>, errors: &mut Errors) -> Value {
     let unit = value::calendar_unit(&period.value);
     if is_calendar {
@@ -102,7 +104,8 @@ fn parse_period(is_calendar: bool, period: Arg<Expr>, errors: &mut Errors) -> Va
 /// Parses a number of units, as [`parse_time`] does a length of time.
 pub(crate) fn parse_units(Arg { name, value: expr }: Arg<Expr>, errors: &mut Errors) -> Value {
     let value = errors.or(value::units(&name.to_string(), expr.clone()));
-    // The rules have a maximum of each algorithm's thresholds. Other numbers of a dynamic or shared limit are in none.
+    // The rules have a maximum of each algorithm's thresholds. Other numbers of a dynamic or shared
+    // limit are in none.
     if let Some(number) = value.as_ref().and_then(|it| it.number)
         && u32::try_from(number).is_err()
         && name != "threshold"

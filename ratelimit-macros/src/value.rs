@@ -1,5 +1,5 @@
-//! Values: literals, which are parsed and validated at their position, and dynamic expressions, which the
-//! compiler's types and the runtime check.
+//! Values: literals, which are parsed and validated at their position, and dynamic expressions,
+//! which the compiler's types and the runtime check.
 //!
 //! Floor 2.
 
@@ -213,7 +213,8 @@ pub(crate) fn is_literal(expr: &Expr) -> bool {
     literal(expr).is_some()
 }
 
-/// Returns the expression inside parentheses, and inside the invisible group of a macro's parameter.
+/// Returns the expression inside parentheses, and inside the invisible group of a macro's
+/// parameter.
 pub(crate) fn ungrouped(expr: &Expr) -> &Expr {
     match expr {
         Expr::Group(group) => ungrouped(&group.expr),

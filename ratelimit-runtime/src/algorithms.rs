@@ -1,7 +1,8 @@
-//! The algorithms: the state of one caller under one policy, each beside its Lua script, which is the
-//! same rule for Redis.
+//! The algorithms: the state of one caller under one policy, each beside its Lua script, which is
+//! the same rule for Redis.
 //!
-//! Floor 3: pure, `now` is an argument. It imports `policy`, `request` and `time`; `memory` imports it.
+//! Floor 3: pure, `now` is an argument. It imports `policy`, `request` and `time`; `memory` imports
+//! it.
 
 mod block;
 mod calendar_window;
@@ -28,11 +29,12 @@ use crate::{
     time::{Micros, Timestamp},
 };
 
-/// Asks whether the heap may grow by so many bytes: at most once in a decision, for all that it needs. A state that may
-/// not decides later calls as before.
+/// Asks whether the heap may grow by so many bytes: at most once in a decision, for all that it
+/// needs. A state that may not decides later calls as before.
 pub(crate) type AskForRoom<'a> = &'a mut dyn FnMut(usize) -> bool;
 
-/// The state of each algorithm. A policy of one tier needs no heap, unless its log grows or calls wait.
+/// The state of each algorithm. A policy of one tier needs no heap, unless its log grows or calls
+/// wait.
 #[cfg_attr(test, derive(Clone, Debug, PartialEq))]
 pub(crate) enum State {
     SlidingWindow(Log),
@@ -76,10 +78,12 @@ impl State {
         }
     }
 
-    /// Takes units under a valid policy of one tier that no override changes, or refuses one. Most calls are
-    /// decided here, with the same outcome and the same state as by [`decide`](Self::decide). Returns nothing
-    /// for a call that needs that one, or for a state of another kind: nothing has changed then. The state `expires` at a time by which a log knows its
-    /// longest period. Each algorithm is a function of its own, which saves no more registers than it uses.
+    /// Takes units under a valid policy of one tier that no override changes, or refuses one. Most
+    /// calls are decided here, with the same outcome and the same state as by
+    /// [`decide`](Self::decide). Returns nothing for a call that needs that one, or for a state of
+    /// another kind: nothing has changed then. The state `expires` at a time by which a log knows
+    /// its longest period. Each algorithm is a function of its own, which saves no more registers
+    /// than it uses.
     #[inline(always)]
     pub(crate) fn take_units<A: PlainAnswer>(
         &mut self,
@@ -101,7 +105,8 @@ impl State {
         }
     }
 
-    /// Decides a call. Returns nothing, and counts nothing, if there is no room for the bytes that it needs.
+    /// Decides a call. Returns nothing, and counts nothing, if there is no room for the bytes that
+    /// it needs.
     pub(crate) fn decide(
         &mut self,
         now: Timestamp,
@@ -143,8 +148,8 @@ impl State {
         }
     }
 
-    /// Changes the units of a call, as far as they still count. Returns the time for which the state
-    /// then counts, if that is longer than before.
+    /// Changes the units of a call, as far as they still count. Returns the time for which the
+    /// state then counts, if that is longer than before.
     #[inline]
     pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle) -> Micros {
         let lasts = match self {
@@ -160,8 +165,8 @@ impl State {
         lasts.unwrap_or_default()
     }
 
-    /// Returns the time until the state decides like an absent one; nothing for one of which only its calls know: a log of
-    /// single units, and a line.
+    /// Returns the time until the state decides like an absent one; nothing for one of which only
+    /// its calls know: a log of single units, and a line.
     #[inline]
     pub(crate) fn lasts(&self, now: Timestamp) -> Option<Micros> {
         match self {
@@ -181,8 +186,8 @@ impl State {
         if let Self::SlidingWindow(log) = self { log.newest_unit() } else { None }
     }
 
-    /// Keeps what a policy of this period counts, which has decided before a log has had entries. Returns the time
-    /// for which the state counts then.
+    /// Keeps what a policy of this period counts, which has decided before a log has had entries.
+    /// Returns the time for which the state counts then.
     #[cold]
     pub(crate) fn keep_period(&mut self, now: Timestamp, period: Micros) -> Micros {
         let Self::SlidingWindow(log) = self else { return Micros::ZERO };
@@ -200,8 +205,8 @@ impl State {
     }
 
     /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
-    /// Returns the turn, unless the charge is gone, and the time for which the state then counts, if that
-    /// is longer than before.
+    /// Returns the turn, unless the charge is gone, and the time for which the state then counts,
+    /// if that is longer than before.
     pub(crate) fn advance(
         &mut self,
         now: Timestamp,
@@ -226,21 +231,24 @@ impl State {
         if let Self::SlidingWindow(log) = self { log.turn_of(place) } else { None }
     }
 
-    /// Admits nobody before `ends`, unless a longer pause goes on, and moves the turns that lie ahead behind it.
-    /// Returns the time for which the state then counts. Only sliding windows have pauses.
+    /// Admits nobody before `ends`, unless a longer pause goes on, and moves the turns that lie
+    /// ahead behind it. Returns the time for which the state then counts. Only sliding windows have
+    /// pauses.
     pub(crate) fn pause(&mut self, now: Timestamp, ends: Timestamp, policy: &Policy) -> Micros {
         let Self::SlidingWindow(log) = self else { return Micros::ZERO };
         log.pause(now, ends, policy)
     }
 
-    /// Gives back units that were taken at a time, which lifts a block that began since for lack of them.
+    /// Gives back units that were taken at a time, which lifts a block that began since for lack of
+    /// them.
     pub(crate) fn lift_block(&mut self, taken: Timestamp, units: u32) {
         if let Self::Block(block) = self {
             block.lift(taken, units);
         }
     }
 
-    /// Returns `true` if the turn of a place is not later than now. It is then a charge like others.
+    /// Returns `true` if the turn of a place is not later than now. It is then a charge like
+    /// others.
     fn has_come(&self, now: Timestamp, place: LinePlace<'_>) -> bool {
         let is_past = place.mark.charged != Charged::Nothing && place.mark.at <= now;
         // A pause may have moved it.
@@ -255,8 +263,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::request::Op;
 
-    /// Decides a call by `decide`. The heap grows by no more than was asked for, and a state without room decides the
-    /// same once it has some.
+    /// Decides a call by `decide`. The heap grows by no more than was asked for, and a state
+    /// without room decides the same once it has some.
     pub(in super::super) fn within_room<S: Clone>(
         state: &mut S,
         heap_bytes: fn(&S) -> usize,

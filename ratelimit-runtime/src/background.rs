@@ -1,12 +1,13 @@
-//! Background work: on a thread of the limiters' own, and connections on the runtime that made the limiter.
+//! Background work: on a thread of the limiters' own, and connections on the runtime that made the
+//! limiter.
 //!
-//! A runtime of the program may block a thread, or end. Work that others depend on would then stop. So
-//! posted commands are sent, permits renewed, leases exchanged, turns asked for and connections kept by the
-//! tasks of one thread, which starts with the first limiter on Redis.
+//! A runtime of the program may block a thread, or end. Work that others depend on would then stop.
+//! So posted commands are sent, permits renewed, leases exchanged, turns asked for and connections
+//! kept by the tasks of one thread, which starts with the first limiter on Redis.
 //!
-//! The bytes of a connection are carried by the [runtime that made the limiter](Home), because callers are
-//! near. Carried by the thread, a call took up to twice the processor time, with 64 tasks and with one.
-//! The thread does so once that runtime has ended, or does not run.
+//! The bytes of a connection are carried by the [runtime that made the limiter](Home), because
+//! callers are near. Carried by the thread, a call took up to twice the processor time, with 64
+//! tasks and with one. The thread does so once that runtime has ended, or does not run.
 //!
 //! Events of a task go to the subscriber of the code that started it.
 //!
@@ -71,8 +72,8 @@ impl Worker {
     }
 }
 
-/// Begins a task here and now, and lets the thread go on with it once it is woken. What it sends first is
-/// sent before what its caller sends later, and replies are received in their order.
+/// Begins a task here and now, and lets the thread go on with it once it is woken. What it sends
+/// first is sent before what its caller sends later, and replies are received in their order.
 pub(crate) fn start(task: impl Future<Output = ()> + Send + 'static) {
     let _timers = THREAD.enter();
     let task = Box::pin(task.with_current_subscriber());
@@ -109,8 +110,8 @@ impl Home {
         Self(Runtime::try_current().ok())
     }
 
-    /// Runs work on the runtime that made the limiter, or on the thread if that has ended or does not run.
-    /// Work whose result nobody awaits any more is dropped.
+    /// Runs work on the runtime that made the limiter, or on the thread if that has ended or does
+    /// not run. Work whose result nobody awaits any more is dropped.
     pub(crate) async fn run<T, F>(&self, work: impl Fn() -> F) -> T
     where
         T: Send + 'static,

@@ -13,12 +13,12 @@ use std::{
 use parking_lot::Mutex;
 use ratelimit_core::CalendarUnit;
 
-/// Four boundaries around a time: the starts of the previous window, of the present one and of the next, and
-/// the end of that.
+/// Four boundaries around a time: the starts of the previous window, of the present one and of the
+/// next, and the end of that.
 pub(crate) type Windows = [u64; 4];
 
-/// A time zone, by its number in this process: a charge carries two bytes instead of a text, with which a call that
-/// returns its decision takes up to 6 % more instructions.
+/// A time zone, by its number in this process: a charge carries two bytes instead of a text, with
+/// which a call that returns its decision takes up to 6 % more instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Zone(NonZeroU16);
 
@@ -48,7 +48,8 @@ pub(crate) fn now() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Returns the windows around a time in a zone, UTC by default. `None` if the zone is in no database.
+/// Returns the windows around a time in a zone, UTC by default. `None` if the zone is in no
+/// database.
 #[cfg(feature = "calendar")]
 pub(crate) fn windows(unit: CalendarUnit, zone: Option<&'static str>, now: u64) -> Option<Windows> {
     /// The windows that were asked for last, one of each unit and zone: a program has few.
@@ -107,8 +108,8 @@ mod of_database {
         Some([start_of_previous, start, end, end_of_next])
     }
 
-    /// Returns the window after or before another one. A zone that crosses the date line leaves out a day,
-    /// which starts when the next one does.
+    /// Returns the window after or before another one. A zone that crosses the date line leaves out
+    /// a day, which starts when the next one does.
     fn beside(
         unit: CalendarUnit,
         mut first: Date,

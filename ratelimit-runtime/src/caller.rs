@@ -19,8 +19,8 @@ static HAS_SCOPES: AtomicBool = AtomicBool::new(false);
 /// Makes a [`Caller`](crate::Caller) of one part for each argument, as the attribute's `key` does.
 ///
 /// Text and integers need no formatter, so it is faster than [`Caller::from`](crate::Caller). An
-/// `Option` is a part too, and so is every value that implements [`Display`](std::fmt::Display). A `Caller`
-/// is also a part: that of the request, with what the request names.
+/// `Option` is a part too, and so is every value that implements [`Display`](std::fmt::Display). A
+/// `Caller` is also a part: that of the request, with what the request names.
 ///
 /// ```
 /// use ratelimit_runtime::{Caller, caller};
@@ -57,8 +57,8 @@ macro_rules! caller {
     }};
 }
 
-/// Runs `future` with `caller` as the ambient caller. Annotated functions without a `key` are counted
-/// under it.
+/// Runs `future` with `caller` as the ambient caller. Annotated functions without a `key` are
+/// counted under it.
 ///
 /// The scope covers the future itself, not tasks that it spawns.
 ///
@@ -95,8 +95,8 @@ pub fn current() -> Option<Caller> {
     CURRENT.try_with(Clone::clone).ok()
 }
 
-/// Returns `true` if this caller of a key is one client: the ambient caller is in it, or there is none and the call has
-/// a caller.
+/// Returns `true` if this caller of a key is one client: the ambient caller is in it, or there is
+/// none and the call has a caller.
 #[inline(always)]
 pub(crate) fn is_of_current(counted: &Caller) -> bool {
     let in_scope = if HAS_SCOPES.load(Ordering::Relaxed) { is_of_scope(counted) } else { None };

@@ -45,7 +45,8 @@ pub struct Declaration {
     pub key: &'static [&'static str],
     /// `true` if calls are never refused.
     pub dry_run: bool,
-    /// Further arguments, each with its value or its expression: `leave`, `skip` and others that the policy lacks.
+    /// Further arguments, each with its value or its expression: `leave`, `skip` and others that
+    /// the policy lacks.
     pub others: &'static [(&'static str, &'static str)],
 }
 
@@ -60,8 +61,8 @@ pub(crate) struct Resolved {
 }
 
 impl Callsite {
-    /// Creates the callsite of the function whose body declares the function `_here`. It is a static, so that a
-    /// panic is a compile error.
+    /// Creates the callsite of the function whose body declares the function `_here`. It is a
+    /// static, so that a panic is a compile error.
     ///
     /// # Panics
     ///
@@ -88,8 +89,8 @@ impl Callsite {
         callsite
     }
 
-    /// Returns all annotated functions of the program, without the copies that axum's `debug_handler`
-    /// makes for its checks and never calls.
+    /// Returns all annotated functions of the program, without the copies that axum's
+    /// `debug_handler` makes for its checks and never calls.
     pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
         let sites = inventory::iter::<&'static Self>.into_iter().copied();
         sites.filter(|site| !(site.inner_path)().contains("::__axum_macros_check_"))
@@ -133,8 +134,8 @@ impl Callsite {
     }
 }
 
-/// Returns `true` if the path is that of a trait's default method: it names the trait, and is the same
-/// for all types. The path of any other method names its type: `app::Mailer::send`,
+/// Returns `true` if the path is that of a trait's default method: it names the trait, and is the
+/// same for all types. The path of any other method names its type: `app::Mailer::send`,
 /// `<app::Mailer as app::Send>::send`, `app::other::<impl app::Mailer>::send`.
 fn is_default_method(path: &str, self_type: &str) -> bool {
     let owner = path.rsplit_once("::").map_or("", |(owner, _)| owner);

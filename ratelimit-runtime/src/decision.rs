@@ -34,7 +34,8 @@ pub(crate) trait Permit: Send + Sync {
     /// Returns `true` while the store counts the call as one in flight.
     fn is_held(&self) -> bool;
 
-    /// Frees the permit already before it is dropped, and waits for the store, at most for its deadline.
+    /// Frees the permit already before it is dropped, and waits for the store, at most for its
+    /// deadline.
     fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(ready(()))
     }
@@ -45,10 +46,11 @@ pub(crate) trait Permit: Send + Sync {
 /// With several tiers its numbers are those of the tier with the fewest units left, except
 /// [`reset_after`](Self::reset_after).
 ///
-/// The units that the call really took may be known only when it is over. [`settle`](Self::settle) sends them
-/// without waiting, as a [`meter`](Self::meter) does. [`Limiter::settle`](crate::Limiter::settle) waits for the
-/// store, and [`Limiter::refund`](crate::Limiter::refund) settles at 0. A call is settled once, for all clones of
-/// its decision; the first number counts.
+/// The units that the call really took may be known only when it is over. [`settle`](Self::settle)
+/// sends them without waiting, as a [`meter`](Self::meter) does.
+/// [`Limiter::settle`](crate::Limiter::settle) waits for the store, and
+/// [`Limiter::refund`](crate::Limiter::refund) settles at 0. A call is settled once, for all clones
+/// of its decision; the first number counts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -192,13 +194,13 @@ impl Decision {
     /// Settles the call at the units that it really took, without waiting for the store.
     ///
     /// Fewer units than its [`cost`](Self::cost) give the rest back, and 0 gives back all. More are
-    /// a debt: they count from now on, and the next calls wait longer. A call is settled once. Later
-    /// settles and refunds of the decision or its clones do nothing.
+    /// a debt: they count from now on, and the next calls wait longer. A call is settled once.
+    /// Later settles and refunds of the decision or its clones do nothing.
     ///
-    /// In memory the settle takes effect at once. On Redis it is sent at once, from any thread, and repeated
-    /// while Redis cannot be reached.
-    /// The guide has [what becomes of it](crate::guide::failures). It does nothing if the call is not
-    /// [counted](Self::is_counted), or once all clones of the limiter are dropped.
+    /// In memory the settle takes effect at once. On Redis it is sent at once, from any thread, and
+    /// repeated while Redis cannot be reached. The guide has [what becomes of
+    /// it](crate::guide::failures). It does nothing if the call is not [counted](Self::is_counted),
+    /// or once all clones of the limiter are dropped.
     ///
     /// ```
     /// use std::time::Duration;
@@ -263,31 +265,33 @@ impl Decision {
 
     /// Returns `true` if a store counted units of the call, which a settle or a refund changes.
     ///
-    /// It is `false`, and both do nothing, for a [peek](crate::Limiter::peek), for a call that took 0
-    /// units, and for a call that passed without a check, in a dry run, or under
+    /// It is `false`, and both do nothing, for a [peek](crate::Limiter::peek), for a call that took
+    /// 0 units, and for a call that passed without a check, in a dry run, or under
     /// [`OnStoreError::Allow`](crate::OnStoreError::Allow). It is `false` too for a call under a
-    /// [policy without a window](crate::Policy::concurrency_limit), which takes a permit and no units:
-    /// [`has_permit`](Self::has_permit) returns whether it still has the permit.
+    /// [policy without a window](crate::Policy::concurrency_limit), which takes a permit and no
+    /// units: [`has_permit`](Self::has_permit) returns whether it still has the permit.
     #[must_use]
     pub fn is_counted(&self) -> bool {
         self.receipt.is_some()
     }
 
     /// Returns `true` while the call holds a permit of its policy's
-    /// [`concurrency`](crate::Policy::concurrency): until the last clone of this decision is dropped.
+    /// [`concurrency`](crate::Policy::concurrency): until the last clone of this decision is
+    /// dropped.
     ///
     /// On Redis a permit that is not renewed within its
-    /// [timeout](crate::Policy::concurrency_timeout) is lost: the process was cut off from Redis, or
-    /// Redis lost its state. It is then `false`, and the call goes on beside the one that may have
-    /// taken its place. A permit that finds a free place again is held again. Without `concurrency`,
-    /// and in the copies that [`observe`](crate::observe) returns, there is no permit.
+    /// [timeout](crate::Policy::concurrency_timeout) is lost: the process was cut off from Redis,
+    /// or Redis lost its state. It is then `false`, and the call goes on beside the one that may
+    /// have taken its place. A permit that finds a free place again is held again. Without
+    /// `concurrency`, and in the copies that [`observe`](crate::observe) returns, there is no
+    /// permit.
     #[must_use]
     pub fn has_permit(&self) -> bool {
         self.permit.as_ref().is_some_and(|permit| permit.is_held())
     }
 
-    /// Returns the time for which the call has waited for its turn, or for a permit; zero if it was decided at
-    /// once. The copies that [`observe`](crate::observe) returns have it too. See
+    /// Returns the time for which the call has waited for its turn, or for a permit; zero if it was
+    /// decided at once. The copies that [`observe`](crate::observe) returns have it too. See
     /// [`Check::max_wait`](crate::Check::max_wait).
     #[must_use]
     pub fn waited(&self) -> Duration {
@@ -296,8 +300,8 @@ impl Decision {
 
     /// Returns the part of the limiter that admitted the call.
     ///
-    /// [`DecidedBy::Fallback`] and [`DecidedBy::Nobody`] show an outage of Redis: other processes do not
-    /// know of the call. The deny cache admits nothing.
+    /// [`DecidedBy::Fallback`] and [`DecidedBy::Nobody`] show an outage of Redis: other processes
+    /// do not know of the call. The deny cache admits nothing.
     ///
     /// ```
     /// use std::time::Duration;
@@ -369,9 +373,10 @@ impl Decision {
     /// Returns the units that are available at once after this call, at most the
     /// [`quota`](Self::quota).
     ///
-    /// Once the call is settled or refunded, by any clone, it is the number after that: a settle at fewer
-    /// units adds the difference, and one at more subtracts it. Other calls since the check, and units that
-    /// have come back since, are not in it. A [peek](crate::Limiter::peek) knows them.
+    /// Once the call is settled or refunded, by any clone, it is the number after that: a settle at
+    /// fewer units adds the difference, and one at more subtracts it. Other calls since the check,
+    /// and units that have come back since, are not in it. A [peek](crate::Limiter::peek) knows
+    /// them.
     ///
     /// ```
     /// use std::time::Duration;
@@ -402,8 +407,8 @@ impl Decision {
     }
 
     /// Returns the time until more than [`remaining`](Self::remaining) units are available, if no
-    /// other call comes; 0 once a settle has given back all that was missing. A settle changes it in no other
-    /// way.
+    /// other call comes; 0 once a settle has given back all that was missing. A settle changes it
+    /// in no other way.
     #[must_use]
     pub fn replenish_after(&self) -> Duration {
         let left = self.remaining();
@@ -413,8 +418,8 @@ impl Decision {
         self.replenish_after.into()
     }
 
-    /// Returns the time from the check until the full quota of every tier is back, if no other call comes.
-    /// A settle does not change it.
+    /// Returns the time from the check until the full quota of every tier is back, if no other call
+    /// comes. A settle does not change it.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         self.reset_after.into()

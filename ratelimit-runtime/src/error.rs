@@ -1,6 +1,7 @@
 //! The errors of calls and of limiters.
 //!
-//! Floor 3: pure, imports `policy` and `request`. Limiter, backends, telemetry and web may import it.
+//! Floor 3: pure, imports `policy` and `request`. Limiter, backends, telemetry and web may import
+//! it.
 
 mod busy;
 mod connect;
@@ -34,8 +35,8 @@ use crate::{
 /// The error of a call that is not admitted. An annotated function returns it without running its
 /// body.
 ///
-/// Messages can be shown to clients: they name the policy and the wait, and never the caller, the key,
-/// the store's address or a credential.
+/// Messages can be shown to clients: they name the policy and the wait, and never the caller, the
+/// key, the store's address or a credential.
 ///
 /// ```
 /// use std::time::Duration;
@@ -62,11 +63,11 @@ use crate::{
 pub enum RateLimitError {
     /// The limit is reached; the call may be repeated after [`Exceeded::retry_after`].
     Exceeded(#[from] Exceeded),
-    /// The caller has as many calls in flight as the limit allows. A call may be repeated once another
-    /// ends.
+    /// The caller has as many calls in flight as the limit allows. A call may be repeated once
+    /// another ends.
     Busy(#[from] Busy),
-    /// An override shuts the caller out; the call may be repeated after [`Denied::retry_after`], if that is
-    /// known.
+    /// An override shuts the caller out; the call may be repeated after [`Denied::retry_after`], if
+    /// that is known.
     Denied(#[from] Denied),
     /// The limit can never admit the call: its cost is above a threshold or burst, or one of these
     /// is 0.
@@ -164,10 +165,10 @@ impl Exceeded {
 
     /// Returns `true` if several clients share the limit, and `false` if it is the caller's own.
     ///
-    /// After the wait, a client of its own limit is admitted. A shared limit may have been used up by others again.
-    /// A limit is shared if it counts all calls without a caller together, if the parts of its `key` are literals, or if
-    /// the [ambient caller](crate::caller::scope) is not in its key. By hand and without an ambient caller, each caller
-    /// counts as one client.
+    /// After the wait, a client of its own limit is admitted. A shared limit may have been used up
+    /// by others again. A limit is shared if it counts all calls without a caller together, if the
+    /// parts of its `key` are literals, or if the [ambient caller](crate::caller::scope) is not in
+    /// its key. By hand and without an ambient caller, each caller counts as one client.
     ///
     /// ```
     /// use std::time::Duration;
@@ -208,19 +209,21 @@ impl Exceeded {
         self.remaining
     }
 
-    /// Returns the wait in whole microseconds: after it the same call is admitted, if no other call comes
-    /// before.
+    /// Returns the wait in whole microseconds: after it the same call is admitted, if no other call
+    /// comes before.
     ///
-    /// It is exact if the store refused this call. It is too long if units come back before, by a settle, a refund or a
-    /// reset. The deny cache may return a shorter wait for a call of another cost than the one that Redis refused.
-    /// Under a [lease](crate::Policy::lease) it may be too long by the length of two leases.
+    /// It is exact if the store refused this call. It is too long if units come back before, by a
+    /// settle, a refund or a reset. The deny cache may return a shorter wait for a call of another
+    /// cost than the one that Redis refused. Under a [lease](crate::Policy::lease) it may be too
+    /// long by the length of two leases.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         self.retry_after.into()
     }
 
-    /// Returns the wait that clients are told. It is [`retry_after`](Self::retry_after), or longer where several clients
-    /// share the limit: each gets another time, so that they do not all come back [together](crate::guide::clients#a-herd).
+    /// Returns the wait that clients are told. It is [`retry_after`](Self::retry_after), or longer
+    /// where several clients share the limit: each gets another time, so that they do not all come
+    /// back [together](crate::guide::clients#a-herd).
     #[must_use]
     pub fn told_after(&self) -> Duration {
         self.told_after.into()

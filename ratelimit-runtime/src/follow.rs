@@ -1,5 +1,5 @@
-//! Sources outside the process that are followed by polling: how often, for how long, what is logged,
-//! and text files.
+//! Sources outside the process that are followed by polling: how often, for how long, what is
+//! logged, and text files.
 //!
 //! Floor 1: imports nothing of this crate. `overrides` and `web` import it.
 
@@ -58,11 +58,11 @@ pub(crate) struct UnreadableFile {
     pub(crate) why: String,
 }
 
-/// Applies the text of a file, and does so again after each change until the target is dropped. `report`
-/// gets the result of each poll.
+/// Applies the text of a file, and does so again after each change until the target is dropped.
+/// `report` gets the result of each poll.
 ///
-/// A change counts once the file reads the same twice, [`SETTLE_INTERVAL`] apart. Errors of a change are
-/// logged at `warn` with the message `refused`, each once until the file is valid again.
+/// A change counts once the file reads the same twice, [`SETTLE_INTERVAL`] apart. Errors of a
+/// change are logged at `warn` with the message `refused`, each once until the file is valid again.
 ///
 /// # Errors
 ///
@@ -135,7 +135,8 @@ impl FollowedFile {
     }
 }
 
-/// Reads a regular file. Opening another one, such as a pipe, may block for ever, and so may reading.
+/// Reads a regular file. Opening another one, such as a pipe, may block for ever, and so may
+/// reading.
 fn read(path: &Path) -> Result<String, UnreadableFile> {
     let fault = |why: String| UnreadableFile { path: path.to_owned(), why };
     let unreadable = |error: std::io::Error| fault(error.to_string());

@@ -1,5 +1,5 @@
-//! Properties of private parts for any input, for the targets in `tests/fuzz`. The test runs them on the
-//! targets' corpus.
+//! Properties of private parts for any input, for the targets in `tests/fuzz`. The test runs them
+//! on the targets' corpus.
 
 #[cfg(test)]
 #[path = "../../tests/fuzz/corpus.rs"]
@@ -28,7 +28,8 @@ pub fn reply(bytes: &[u8]) {
     crate::redis::fuzz::assert_property(bytes);
 }
 
-/// Asserts that the header fields of a remote service ask for a pause that follows from them, or for none.
+/// Asserts that the header fields of a remote service ask for a pause that follows from them, or
+/// for none.
 #[cfg(feature = "tower")]
 pub fn told(text: &str) {
     crate::web::client::told::fuzz::assert_property(text);

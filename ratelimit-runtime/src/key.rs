@@ -2,9 +2,9 @@
 //!
 //! Floor 2: pure, imports `policy`. Limiter and backends may import it, and `caller` for its parts.
 //!
-//! A key is `<prefix><kind of state>:<name>/<part>/<part>..`. The name and every part are escaped, so that a
-//! `/` always separates. `("a/b", "c")` and `("a", "b/c")` are two keys, and an empty part counts. Braces
-//! are escaped too, because they select the slot in a Redis Cluster.
+//! A key is `<prefix><kind of state>:<name>/<part>/<part>..`. The name and every part are escaped,
+//! so that a `/` always separates. `("a/b", "c")` and `("a", "b/c")` are two keys, and an empty
+//! part counts. Braces are escaped too, because they select the slot in a Redis Cluster.
 //!
 //! After `%` there are two upper-case hex digits, or a word that no text escapes to:
 //!
@@ -87,8 +87,8 @@ impl Key {
     }
 
     /// Returns the key of further state of the caller, `<prefix><algorithm>:{<key>}:<suffix>`. The
-    /// braces put it into the slot of this key, which has none itself. A user that may use this key may
-    /// use the other: both start alike.
+    /// braces put it into the slot of this key, which has none itself. A user that may use this key
+    /// may use the other: both start alike.
     pub(crate) fn companion(&self, suffix: &str) -> Vec<u8> {
         [&self.text[..self.start], b"{", self.as_bytes(), b"}:", suffix.as_bytes()].concat()
     }
@@ -122,8 +122,8 @@ impl Write for Fnv {
     }
 }
 
-/// Returns a hash of a request id, below 2^51: exact in a double, with room to count on. It need not resist a client
-/// that chooses ids, because such a client could repeat one.
+/// Returns a hash of a request id, below 2^51: exact in a double, with room to count on. It need
+/// not resist a client that chooses ids, because such a client could repeat one.
 pub(crate) fn hash_request_id(value: &(impl fmt::Display + ?Sized)) -> u64 {
     let mut hash = Fnv::new();
     // A `Display` that fails has written the id already.

@@ -1,5 +1,5 @@
-// The links of the README, which are paths in the repository there; and its first lines, up to the picture,
-// are left out.
+// The links of the README, which are paths in the repository there; and its first lines, up to the
+// picture, are left out.
 //! [attribute]: macro@rate_limit
 //! [callers]: guide::callers
 //! [comparison]: guide::comparison
@@ -15,14 +15,15 @@
 //!
 //! The items of this crate, in the order in which a call uses them:
 //!
-//! 1. [`macro@rate_limit`] puts one call into this crate before the body of a function. [`Limiter::check`]
-//!    makes the same [`Check`] by hand.
+//! 1. [`macro@rate_limit`] puts one call into this crate before the body of a function.
+//!    [`Limiter::check`] makes the same [`Check`] by hand.
 //! 2. [`Policy`] is the limit: a name, an algorithm, and 1 to 8 tiers.
 //! 3. [`Caller`] is the identity that is counted. With the name and the algorithm it makes the key.
 //! 4. [`Overrides`] change the policy or its [`Enforcement`] at run time.
 //! 5. [`Limiter`] decides in its backend: in memory, or by one script on Redis.
 //! 6. [`OnStoreError`] is the answer if Redis cannot decide in time.
-//! 7. A [`Decision`] describes an admitted call and the remaining quota, a [`RateLimitError`] a refused one.
+//! 7. A [`Decision`] describes an admitted call and the remaining quota, a [`RateLimitError`] a
+//!    refused one.
 //! 8. [`FromRejection`] converts the error into the return value of the function.
 //!
 //! Around it:
@@ -38,13 +39,14 @@
 //!
 //! # Guide
 //!
-//! The [`guide`] has a page for each task. Its table lists them in the order in which a service needs them.
+//! The [`guide`] has a page for each task. Its table lists them in the order in which a service
+//! needs them.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Without a client, errors and telemetry of Redis have no use.
 #![cfg_attr(not(feature = "redis"), allow(dead_code, unused_imports))]
 
-// "Floor N" in a module's first lines is its level in `ci/floors`: imports point to the same floor or
-// to lower ones, never up.
+// "Floor N" in a module's first lines is its level in `ci/floors`: imports point to the same floor
+// or to lower ones, never up.
 mod algorithms;
 #[cfg(feature = "redis")]
 mod background;

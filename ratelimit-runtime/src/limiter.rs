@@ -73,14 +73,15 @@ impl Limiter {
         Self::builder().in_memory()
     }
 
-    /// Builds a limiter on the store that `url` names: `memory://`, `redis://[user:password@]host[:port][/db]`,
-    /// `unix:///path/to/socket`, `redis+cluster://host[:port],host[:port],..[/db]`, or
-    /// `redis+sentinel://host[:port],host[:port],../primary[/db]`. With the feature `tls`, `rediss` in
-    /// place of `redis` is the same over TLS. The page [`guide::redis`](crate::guide::redis) has all
-    /// parameters.
+    /// Builds a limiter on the store that `url` names: `memory://`,
+    /// `redis://[user:password@]host[:port][/db]`, `unix:///path/to/socket`,
+    /// `redis+cluster://host[:port],host[:port],..[/db]`, or
+    /// `redis+sentinel://host[:port],host[:port],../primary[/db]`. With the feature `tls`, `rediss`
+    /// in place of `redis` is the same over TLS. The page [`guide::redis`](crate::guide::redis) has
+    /// all parameters.
     ///
-    /// The current tokio runtime carries the bytes of the connection. Once that runtime has ended, a thread
-    /// of the limiters does. Calls may come from any runtime.
+    /// The current tokio runtime carries the bytes of the connection. Once that runtime has ended,
+    /// a thread of the limiters does. Calls may come from any runtime.
     ///
     /// # Errors
     ///
@@ -93,18 +94,19 @@ impl Limiter {
         Self::builder().connect(url).await
     }
 
-    /// Builds a limiter on the store that the environment variable `RATELIMIT_URL` names, or in memory
-    /// if it is not set.
+    /// Builds a limiter on the store that the environment variable `RATELIMIT_URL` names, or in
+    /// memory if it is not set.
     ///
-    /// `RATELIMIT_ENFORCEMENT` is the global enforcement: `on`, `dry_run` or `off`. It replaces that of the document in
-    /// `RATELIMIT_OVERRIDES`, and nothing else of it. `RATELIMIT_CALENDAR` chooses the
-    /// [database of time zones](Policy::zone): `newest`, `system` or `bundled`. With the feature
-    /// `overrides`, `RATELIMIT_OVERRIDES` contains a document of overrides, and
+    /// `RATELIMIT_ENFORCEMENT` is the global enforcement: `on`, `dry_run` or `off`. It replaces
+    /// that of the document in `RATELIMIT_OVERRIDES`, and nothing else of it. `RATELIMIT_CALENDAR`
+    /// chooses the [database of time zones](Policy::zone): `newest`, `system` or `bundled`. With
+    /// the feature `overrides`, `RATELIMIT_OVERRIDES` contains a document of overrides, and
     /// `RATELIMIT_OVERRIDES_FILE` names a file of them, which is watched.
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), and if an override is invalid; the message names the variable.
+    /// As [`connect`](Self::connect), and if an override is invalid; the message names the
+    /// variable.
     pub async fn from_env() -> Result<Self, ConnectError> {
         Self::builder().from_env().await
     }
@@ -132,23 +134,25 @@ impl Limiter {
         Check::new(self, policy, caller.into_caller())
     }
 
-    /// Decides several checks together: all are admitted, or none takes anything. This limiter decides
-    /// them, whichever made them.
+    /// Decides several checks together: all are admitted, or none takes anything. This limiter
+    /// decides them, whichever made them.
     ///
-    /// They are asked one after another, each within the deadline, and the first refusal is returned. Order
-    /// them from the narrowest limit to the widest: a refused call has then taken only from limits narrower
-    /// than the one that refused. What it has taken is given back before the refusal is returned, or after
-    /// the limiter's deadline if Redis does not answer. Refusals that this process remembers are asked
-    /// first. Of several, the one with the longest wait is returned.
+    /// They are asked one after another, each within the deadline, and the first refusal is
+    /// returned. Order them from the narrowest limit to the widest: a refused call has then taken
+    /// only from limits narrower than the one that refused. What it has taken is given back before
+    /// the refusal is returned, or after the limiter's deadline if Redis does not answer. Refusals
+    /// that this process remembers are asked first. Of several, the one with the longest wait is
+    /// returned.
     ///
-    /// Several keys are not changed at one instant. Until the units are given back, for one round trip
-    /// to Redis, they may refuse another call of the same narrower limit. If it lacked no more than these, that is
-    /// no offence: the [block](Policy::block) that it began ends when they are given back. No limit ever admits more than
-    /// its threshold. Metrics count a call that is given back as admitted.
+    /// Several keys are not changed at one instant. Until the units are given back, for one round
+    /// trip to Redis, they may refuse another call of the same narrower limit. If it lacked no more
+    /// than these, that is no offence: the [block](Policy::block) that it began ends when they are
+    /// given back. No limit ever admits more than its threshold. Metrics count a call that is given
+    /// back as admitted.
     ///
-    /// One of the checks may have a [`max_wait`](Check::max_wait), and is asked first. A check with a
-    /// [request id](Check::request_id) keeps its charge, which may be that of an earlier call: repeat the
-    /// call with the same id.
+    /// One of the checks may have a [`max_wait`](Check::max_wait), and is asked first. A check with
+    /// a [request id](Check::request_id) keeps its charge, which may be that of an earlier call:
+    /// repeat the call with the same id.
     ///
     /// ```
     /// use std::time::Duration;
@@ -201,9 +205,9 @@ impl Limiter {
         self.check(policy, caller).op(Op::Peek)
     }
 
-    /// Removes everything that is counted for `caller` under `policy` or another one of its [plans](crate::Plans),
-    /// and ends its [block](Policy::block). A [candidate](crate::Overrides::candidate) keeps
-    /// its own counts.
+    /// Removes everything that is counted for `caller` under `policy` or another one of its
+    /// [plans](crate::Plans), and ends its [block](Policy::block). A
+    /// [candidate](crate::Overrides::candidate) keeps its own counts.
     ///
     /// # Errors
     ///
@@ -237,8 +241,8 @@ impl Limiter {
     /// tokens, as far as there is room. A second refund of a decision, or one of a
     /// [peek](Self::peek), does nothing. A refund is a [settle](Self::settle) at 0 units.
     ///
-    /// Units on [lease](Policy::lease) return to their lease while it lasts. After its end they stay
-    /// counted.
+    /// Units on [lease](Policy::lease) return to their lease while it lasts. After its end they
+    /// stay counted.
     ///
     /// ```
     /// use std::time::Duration;
@@ -270,14 +274,14 @@ impl Limiter {
 
     /// Settles an admitted call at the units that it really took, once.
     ///
-    /// Fewer units than its [`cost`](Decision::cost) give the rest back, as far as it still counts. A
-    /// token bucket receives its tokens as far as there is room. More units are a debt: they count
-    /// from now on, and the next calls wait longer. The debt of a token bucket is at most one full
-    /// bucket; the rest is forgiven. A call whose caller was [reset](Self::reset) since then owes
-    /// nothing, and nothing is given back.
+    /// Fewer units than its [`cost`](Decision::cost) give the rest back, as far as it still counts.
+    /// A token bucket receives its tokens as far as there is room. More units are a debt: they
+    /// count from now on, and the next calls wait longer. The debt of a token bucket is at most one
+    /// full bucket; the rest is forgiven. A call whose caller was [reset](Self::reset) since then
+    /// owes nothing, and nothing is given back.
     ///
-    /// The first settle of a decision or one of its clones counts, and a refund is one. Later ones do
-    /// nothing. [`Decision::settle`] does not wait for the store.
+    /// The first settle of a decision or one of its clones counts, and a refund is one. Later ones
+    /// do nothing. [`Decision::settle`] does not wait for the store.
     ///
     /// ```
     /// use std::time::Duration;
@@ -304,10 +308,11 @@ impl Limiter {
     /// | `calendar_window` | subtracted from the window of the call, if it is not over | added to the present window |
     /// | `token_bucket` | returned, at most until the bucket is full | taken below zero, by at most one full bucket |
     ///
-    /// If an override, a plan or a deploy has changed the numbers since the call, its units come back all the
-    /// same: under the old numbers, and under the new ones as far as they have taken them over. Units above the cost
-    /// count in every tier. If nothing else of the caller is counted any more, that is true of a `sliding_window`;
-    /// under another algorithm they count in the tier that the decision tells.
+    /// If an override, a plan or a deploy has changed the numbers since the call, its units come
+    /// back all the same: under the old numbers, and under the new ones as far as they have taken
+    /// them over. Units above the cost count in every tier. If nothing else of the caller is
+    /// counted any more, that is true of a `sliding_window`; under another algorithm they count in
+    /// the tier that the decision tells.
     ///
     /// # Errors
     ///
@@ -322,16 +327,18 @@ impl Limiter {
     }
 
     /// Sends the settles and releases that wait in this process to Redis, gives units on
-    /// [lease](Policy::lease) back, and waits for all of them, as before the process ends. In memory there is
-    /// nothing to send.
+    /// [lease](Policy::lease) back, and waits for all of them, as before the process ends. In
+    /// memory there is nothing to send.
     ///
-    /// It also waits for late replies to calls that [`OnStoreError::Deny`](crate::OnStoreError::Deny) has refused, and
-    /// gives back what these have taken.
+    /// It also waits for late replies to calls that
+    /// [`OnStoreError::Deny`](crate::OnStoreError::Deny) has refused, and gives back what these
+    /// have taken.
     ///
     /// # Errors
     ///
-    /// [`FlushError`] with the number of settles, releases and leases that could not be sent, and of late replies that
-    /// have not come within two deadlines. What may still be of use is sent when Redis is back, or by the next flush.
+    /// [`FlushError`] with the number of settles, releases and leases that could not be sent, and
+    /// of late replies that have not come within two deadlines. What may still be of use is sent
+    /// when Redis is back, or by the next flush.
     pub async fn flush(&self) -> Result<(), FlushError> {
         match self.inner.backend.redis() {
             None => Ok(()),

@@ -1,5 +1,5 @@
-//! The items that generated code names, exported as `__private`. They change with the attribute; the
-//! crates are released together.
+//! The items that generated code names, exported as `__private`. They change with the attribute;
+//! the crates are released together.
 //!
 //! Floor 9: nothing in this crate imports it.
 #![allow(clippy::must_use_candidate, reason = "generated code uses what it asks for")]
@@ -85,21 +85,22 @@ impl CallBuilder {
         self.self_type = Some(type_name::<T>());
     }
 
-    // Each start has one type, and so is compiled here. A generic one would be compiled in each program, where its
-    // calls are not inlined: a decision took 8 % more instructions.
+    // Each start has one type, and so is compiled here. A generic one would be compiled in each
+    // program, where its calls are not inlined: a decision took 8 % more instructions.
 
     /// Starts the check of this call.
     pub fn admit(&self, limiter: &Limiter) -> Started<Result<(), RateLimitError>> {
         self.start(limiter)
     }
 
-    /// Starts the check under a policy whose values come with the call. It gets the callsite's name.
+    /// Starts the check under a policy whose values come with the call. It gets the callsite's
+    /// name.
     pub fn admit_under(&self, limiter: &Limiter, policy: &Policy) -> Started<Answer<()>> {
         self.start_under(limiter, policy)
     }
 
-    /// Starts the check of a call under a policy with `concurrency`. The call is in flight until its
-    /// [`PermitGuard`] is dropped: keep it in a local until the end of the body.
+    /// Starts the check of a call under a policy with `concurrency`. The call is in flight until
+    /// its [`PermitGuard`] is dropped: keep it in a local until the end of the body.
     pub fn hold(&self, limiter: &Limiter) -> Started<Result<PermitGuard, RateLimitError>> {
         self.start(limiter)
     }
@@ -115,7 +116,8 @@ impl CallBuilder {
         self.start(limiter)
     }
 
-    /// Starts the check of a call whose body sees the decision, as [`admit_under`](Self::admit_under).
+    /// Starts the check of a call whose body sees the decision, as
+    /// [`admit_under`](Self::admit_under).
     pub fn decide_under(&self, limiter: &Limiter, policy: &Policy) -> Started<Answer> {
         self.start_under(limiter, policy)
     }
@@ -190,7 +192,8 @@ impl CallBuilder {
     }
 
     /// Returns the caller of a call without a key: the ambient one, or the one that all such calls
-    /// share. A trait's default method counts each type for itself: the caller without the type is the second one.
+    /// share. A trait's default method counts each type for itself: the caller without the type is
+    /// the second one.
     fn ambient_or_shared(
         &self,
         limiter: &Limiter,

@@ -2,7 +2,8 @@
 //!
 //! Keys are spread over shards, each behind a mutex. A decision takes one lock and never awaits. It
 //! reads the processor's counter before the lock, and under the lock takes no earlier time than the
-//! shard's latest: timestamps are recorded in ascending order. Other clocks are read under the lock.
+//! shard's latest: timestamps are recorded in ascending order. Other clocks are read under the
+//! lock.
 //!
 //! Floor 5: imports `algorithms`, `telemetry` and plain data. `limiter` and `redis` import it.
 
@@ -59,16 +60,16 @@ use crate::{
     time::Timestamp,
 };
 
-/// The minimum number of shards for each core: two threads rarely contend for one. With more, a store
-/// of some thousand callers would consist mostly of shards, and not fit the cache.
+/// The minimum number of shards for each core: two threads rarely contend for one. With more, a
+/// store of some thousand callers would consist mostly of shards, and not fit the cache.
 const SHARDS_PER_CORE: usize = 16;
 
 /// The maximum number of shards: enough for the memory of a machine. With a bound of `usize::MAX`
 /// keys they take 8 MB.
 const MAX_SHARDS: usize = 32_768;
 
-/// The approximate number of keys in a full shard: the index moves this many places of 8 bytes at once
-/// when it grows, which takes some hundred microseconds.
+/// The approximate number of keys in a full shard: the index moves this many places of 8 bytes at
+/// once when it grows, which takes some hundred microseconds.
 const KEYS_PER_SHARD: usize = 32_768;
 
 pub(crate) struct MemoryStore {
@@ -248,8 +249,8 @@ impl MemoryStore {
         }
     }
 
-    /// Decides a call of a known key, and returns its usage before and after. Without room for what the call needs
-    /// nothing is decided, and the error is that usage.
+    /// Decides a call of a known key, and returns its usage before and after. Without room for what
+    /// the call needs nothing is decided, and the error is that usage.
     fn decide_known_key(
         &self,
         entry: &mut Entry,
@@ -267,7 +268,8 @@ impl MemoryStore {
         let (mut granted, mut more) = (before, Usage::default());
         let outcome = entry.decide(now, request, &mut |bytes| {
             more.bytes = bytes;
-            // Mostly a call needs none. It is asked for at most once, and perhaps more than is used.
+            // Mostly a call needs none. It is asked for at most once, and perhaps more than is
+            // used.
             let has_room = bytes == 0 || self.budget.lock().take(key.name.text(), more).is_some();
             if has_room {
                 granted.bytes += bytes;

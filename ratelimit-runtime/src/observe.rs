@@ -69,7 +69,8 @@ pub(crate) struct Observation {
     pub(crate) answers: Vec<Answer>,
     /// The error of the latest call, if that call was refused. It may be about any caller.
     pub(crate) refused: Option<RateLimitError>,
-    /// The permits of the functions that have ended together with what was observed. The response has them.
+    /// The permits of the functions that have ended together with what was observed. The response
+    /// has them.
     pub(crate) permits: Vec<Arc<dyn Permit>>,
 }
 
@@ -93,8 +94,8 @@ pub(crate) struct Audience {
 /// type. Checks by hand are observed as well; tasks that the future spawns are not. An observer
 /// around this one receives the same answers.
 ///
-/// All answers are kept until the future is ready. Around a stream that is served for hours, observe
-/// the parts that handle one message each.
+/// All answers are kept until the future is ready. Around a stream that is served for hours,
+/// observe the parts that handle one message each.
 ///
 /// ```
 /// use ratelimit_runtime::{RateLimitError, observe, rate_limit};
@@ -184,8 +185,8 @@ impl<F: Future, T: From<Observation>> Future for Observe<F, T> {
 }
 
 impl Answers {
-    /// Adds an answer, and returns its index. For an audience, a later answer of one subject replaces the
-    /// earlier one.
+    /// Adds an answer, and returns its index. For an audience, a later answer of one subject
+    /// replaces the earlier one.
     fn add(&mut self, observed: Observed) -> usize {
         let is_known = |audience: &Audience, it: &Observed| {
             subject(&it.answer) == subject(&observed.answer)
@@ -267,7 +268,8 @@ fn is_task_observed() -> bool {
     ANSWERS.try_with(|_| ()).is_ok()
 }
 
-/// Keeps the permit of an annotated function for the response that a layer makes of what is observed.
+/// Keeps the permit of an annotated function for the response that a layer makes of what is
+/// observed.
 pub(crate) fn keep_for_response(permit: &Arc<dyn Permit>) {
     let _ = ANSWERS.try_with(|answers| {
         if let Some(permits) = &mut answers.borrow_mut().permits {
@@ -276,7 +278,8 @@ pub(crate) fn keep_for_response(permit: &Arc<dyn Permit>) {
     });
 }
 
-/// Frees the permits that nothing else has any more: their functions have ended, and the request goes on.
+/// Frees the permits that nothing else has any more: their functions have ended, and the request
+/// goes on.
 pub(crate) fn free_ended() {
     let ended: Result<Vec<_>, _> = ANSWERS.try_with(|answers| {
         let mut answers = answers.borrow_mut();
@@ -304,7 +307,8 @@ mod tests {
     const A: Policy = Policy::sliding_window("a", Duration::from_secs(60), 3);
     const B: Policy = Policy::sliding_window("b", Duration::from_secs(60), 10);
 
-    /// Messages of a stream, each of which calls both limits; the store of a third limit is unavailable.
+    /// Messages of a stream, each of which calls both limits; the store of a third limit is
+    /// unavailable.
     async fn messages(count: usize) {
         let limiter = Limiter::in_memory();
         let lost = crate::error::Unavailable::new("c", UnavailableReason::Disconnected);

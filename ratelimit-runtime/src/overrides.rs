@@ -1,7 +1,7 @@
 //! Overrides: the policy and the enforcement that operators set while the program runs.
 //!
-//! Floor 6: imports `registry`, `policy`, `error`, `follow`, and `redis` in `hash` alone. `limiter`,
-//! `macro_support` and `web` import it.
+//! Floor 6: imports `registry`, `policy`, `error`, `follow`, and `redis` in `hash` alone.
+//! `limiter`, `macro_support` and `web` import it.
 
 mod applied;
 mod by_caller;
@@ -95,9 +95,9 @@ use crate::{error::Fault, key::Caller, policy::Policy, registry};
 ///
 /// # Sources
 ///
-/// Overrides come from five [sources](OverrideSource). For each limit, the highest source that names
-/// an enforcement decides the enforcement, and the highest source that names a number decides all
-/// numbers.
+/// Overrides come from five [sources](OverrideSource). For each limit, the highest source that
+/// names an enforcement decides the enforcement, and the highest source that names a number decides
+/// all numbers.
 ///
 /// | source, highest first | changed by |
 /// |---|---|
@@ -134,7 +134,8 @@ struct Shared {
     snapshot: ArcSwap<Snapshot>,
     identities: Arc<Identities>,
     shown: Shown,
-    /// The overrides of each source. Held during a change, which builds the next snapshot from the current one.
+    /// The overrides of each source. Held during a change, which builds the next snapshot from the
+    /// current one.
     layers: Mutex<Layers>,
     /// The number of changes; wakes waiting calls.
     changes: watch::Sender<u64>,
@@ -165,12 +166,12 @@ impl Overrides {
         Self { shared: Arc::clone(shared), operator: None }
     }
 
-    /// Returns a handle for the actions of an operator, whom the [`history`](Self::history) and the log name.
-    /// An operator without a name is the empty one.
+    /// Returns a handle for the actions of an operator, whom the [`history`](Self::history) and the
+    /// log name. An operator without a name is the empty one.
     ///
     /// Its overrides in this process come before all other sources, also before Redis:
-    /// [`OverrideSource::Operator`]. On Redis they have the name with them, so that the history of every
-    /// process shows it.
+    /// [`OverrideSource::Operator`]. On Redis they have the name with them, so that the history of
+    /// every process shows it.
     ///
     /// ```
     /// use ratelimit_runtime::{Enforcement, Limiter, overrides::{OverrideSource, Place}};
@@ -227,8 +228,8 @@ impl Overrides {
         *self.shared.changes.borrow()
     }
 
-    /// Returns `true` if an override may apply to calls of this policy. Mostly none does, which is one
-    /// atomic load.
+    /// Returns `true` if an override may apply to calls of this policy. Mostly none does, which is
+    /// one atomic load.
     #[inline]
     pub(crate) fn may_apply(&self, policy: &Policy) -> bool {
         self.shared.filter.may_contain(policy.full_name())
@@ -264,8 +265,8 @@ impl Overrides {
         self.shared.snapshot.load()
     }
 
-    /// Begins and ends the overrides whose time has come, and undoes this for those whose time comes again by a clock
-    /// that was set back.
+    /// Begins and ends the overrides whose time has come, and undoes this for those whose time
+    /// comes again by a clock that was set back.
     fn follow_clock(&self) {
         let clock = Self::of(&self.shared);
         for source in OverrideSource::ALL {
@@ -273,7 +274,8 @@ impl Overrides {
         }
         let layers = self.shared.layers.lock();
         let snapshot = self.shared.snapshot.load();
-        // A turn that changes nothing leaves the snapshot as it was, with that turn as the next one.
+        // A turn that changes nothing leaves the snapshot as it was, with that turn as the next
+        // one.
         if snapshot.has_turned() {
             self.shared.snapshot.store(Arc::new(snapshot.at_next_turn(&*layers)));
         }
@@ -327,8 +329,8 @@ impl Overrides {
         let next = shared.snapshot.load().after(&layers, &changes);
         let names = next.names(&layers);
         shared.snapshot.store(Arc::new(next));
-        // After the snapshot: a call that sees the bit of its limit sees the override as well. The lock
-        // keeps the filters of two changes in the order of their snapshots.
+        // After the snapshot: a call that sees the bit of its limit sees the override as well. The
+        // lock keeps the filters of two changes in the order of their snapshots.
         shared.filter.replace(&names);
         shared.history.record(source, self.operator.as_ref(), changes, &shared.identities);
         let is_logged = tracing::enabled!(tracing::Level::INFO);

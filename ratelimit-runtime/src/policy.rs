@@ -67,7 +67,8 @@ pub struct Policy {
     tiers: [Tier; MAX_TIERS],
     longest_period: Micros,
     largest_threshold: u32,
-    /// The number of tiers that were added. Those beyond `MAX_TIERS` are not kept, and `validate` fails.
+    /// The number of tiers that were added. Those beyond `MAX_TIERS` are not kept, and `validate`
+    /// fails.
     count: u8,
     burst: Option<u32>,
     concurrency: Option<u32>,
@@ -110,8 +111,8 @@ impl Policy {
         Self::new(name, Algorithm::SlidingCounter, period, threshold)
     }
 
-    /// Creates a policy of at most `threshold` units in a window that opens at the first call and ends
-    /// after `period` ([`Algorithm::FixedWindow`]).
+    /// Creates a policy of at most `threshold` units in a window that opens at the first call and
+    /// ends after `period` ([`Algorithm::FixedWindow`]).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -123,8 +124,9 @@ impl Policy {
         Self::new(name, Algorithm::FixedWindow, period, threshold)
     }
 
-    /// Creates a policy with a bucket of `threshold` tokens, which refills continuously by `threshold`
-    /// per `period` ([`Algorithm::TokenBucket`]). [`burst`](Self::burst) sets another size.
+    /// Creates a policy with a bucket of `threshold` tokens, which refills continuously by
+    /// `threshold` per `period` ([`Algorithm::TokenBucket`]). [`burst`](Self::burst) sets another
+    /// size.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -234,8 +236,8 @@ impl Policy {
         self
     }
 
-    /// Returns `true` if the burst or the calls in flight come with each call. The attribute declares 0 for them, which
-    /// does not compile as a literal.
+    /// Returns `true` if the burst or the calls in flight come with each call. The attribute
+    /// declares 0 for them, which does not compile as a literal.
     pub(crate) fn lacks_numbers(&self) -> bool {
         self.burst == Some(0) || self.concurrency == Some(0)
     }
@@ -346,7 +348,8 @@ impl Policy {
         let numbers =
             |it: &Self| (it.state, it.count, it.block_count, it.burst, it.counts_rejected());
         let others = |it: &Self| (it.concurrency, it.concurrency_timeout, it.zone);
-        // The counts of tiers and blocks are equal from here on: comparing slices would ask once more.
+        // The counts of tiers and blocks are equal from here on: comparing slices would ask once
+        // more.
         numbers(self) == numbers(other)
             && (self.lease, self.share) == (other.lease, other.share)
             && others(self) == others(other)
@@ -369,8 +372,8 @@ impl Policy {
         self.largest_threshold
     }
 
-    /// Returns the units of this tier's full quota: the tokens of a full bucket without those that are left to
-    /// others, or the threshold.
+    /// Returns the units of this tier's full quota: the tokens of a full bucket without those that
+    /// are left to others, or the threshold.
     #[inline]
     pub(crate) fn quota_of(&self, tier: Tier) -> u32 {
         match self.burst_of(tier) {
@@ -379,8 +382,8 @@ impl Policy {
         }
     }
 
-    /// Returns the units that come free during a lease, of the tier with the fewest; `None` without a
-    /// lease.
+    /// Returns the units that come free during a lease, of the tier with the fewest; `None` without
+    /// a lease.
     pub(crate) fn units_of_lease(&self) -> Option<u64> {
         let lease = self.lease_micros()?;
         self.tiers().iter().map(|tier| tier.refilled(lease)).min()
@@ -425,11 +428,11 @@ impl Policy {
         }
     }
 
-    /// Returns the policy that admits a call only if this share of each tier and of the permits is left after
-    /// it, in percent.
+    /// Returns the policy that admits a call only if this share of each tier and of the permits is
+    /// left after it, in percent.
     ///
-    /// A window has a lower threshold. A bucket keeps its rate and its size, and has the share in place of a
-    /// lease: one of a lower size would give what it refills to the others.
+    /// A window has a lower threshold. A bucket keeps its rate and its size, and has the share in
+    /// place of a lease: one of a lower size would give what it refills to the others.
     pub(crate) fn leaving(&self, share: u8) -> Self {
         let usable = |quota| quota - rules::units_left(quota, share);
         let mut policy = Self { share, ..*self };
@@ -445,7 +448,8 @@ impl Policy {
         policy
     }
 
-    /// Returns this policy with its numbers multiplied by a factor in thousandths, and rounded up. Periods stay.
+    /// Returns this policy with its numbers multiplied by a factor in thousandths, and rounded up.
+    /// Periods stay.
     ///
     /// # Errors
     ///
@@ -476,8 +480,8 @@ impl Policy {
         policy.checked()
     }
 
-    /// Returns the policy under which this process decides alone; none if it never admits a call of this cost. A tier
-    /// that can never refuse is no fault here.
+    /// Returns the policy under which this process decides alone; none if it never admits a call of
+    /// this cost. A tier that can never refuse is no fault here.
     pub(crate) fn shared_out(&self, share: LocalShare, cost: u32) -> Option<Self> {
         let policy = self.times(u32::from(share.percent()) * 10);
         let fits = policy.tiers().iter().all(|tier| cost <= policy.quota_of(*tier));

@@ -1,14 +1,15 @@
 //! Redis as a backend: deny cache, servers, fallback.
 //!
-//! A check passes three layers. Units on lease and the deny cache decide without a command. One command goes to
-//! the key's [server](servers), through that server's circuit breaker and within the deadline. If Redis cannot
-//! decide, `on_store_error` does.
+//! A check passes three layers. Units on lease and the deny cache decide without a command. One
+//! command goes to the key's [server](servers), through that server's circuit breaker and within
+//! the deadline. If Redis cannot decide, `on_store_error` does.
 //!
-//! [`RedisBackend`] is what a limiter calls. [`RedisStore`] is its part that tasks share. [`Servers`] is one server
-//! or a cluster, over connections of the [transport].
+//! [`RedisBackend`] is what a limiter calls. [`RedisStore`] is its part that tasks share.
+//! [`Servers`] is one server or a cluster, over connections of the [transport].
 //!
-//! Floor 5: only `limiter` and `overrides` may import this room; only this room names the crate `redis`, except
-//! where a user brings a connection. It imports `memory`, `telemetry`, and the plain data below them.
+//! Floor 5: only `limiter` and `overrides` may import this room; only this room names the crate
+//! `redis`, except where a user brings a connection. It imports `memory`, `telemetry`, and the
+//! plain data below them.
 
 mod backoff;
 mod deny_cache;
@@ -122,7 +123,8 @@ impl RedisBackend {
         self.store.servers.connected().await
     }
 
-    /// Sets the function that is called for every posted command that has arrived. The first one is kept.
+    /// Sets the function that is called for every posted command that has arrived. The first one is
+    /// kept.
     pub(crate) fn on_delivery(&self, call: OnDelivery) {
         self.outbox.on_delivery.get_or_init(|| call);
     }
@@ -137,7 +139,8 @@ impl RedisBackend {
         self.outbox.send(key, content).await;
     }
 
-    /// Gives all leases back, sends what is posted, and waits for what others send and for late replies.
+    /// Gives all leases back, sends what is posted, and waits for what others send and for late
+    /// replies.
     pub(crate) async fn flush(&self) -> Result<(), FlushError> {
         let leases = self.leases.give_all_back().await;
         let (unsent, unanswered) = self.outbox.flush().await;
@@ -149,9 +152,9 @@ impl RedisBackend {
         self.store.clock()
     }
 
-    /// Decides a call by units on lease or by the deny cache, if they can. A call without an answer is to be
-    /// [decided](Self::decide): it may be the one that revalidates its refusal, and a second look-up would find
-    /// the refusal.
+    /// Decides a call by units on lease or by the deny cache, if they can. A call without an answer
+    /// is to be [decided](Self::decide): it may be the one that revalidates its refusal, and a
+    /// second look-up would find the refusal.
     #[inline(never)]
     pub(crate) fn decide_now(&self, key: KeyRef<'_>, request: Request<'_>) -> Option<Outcome> {
         if let Some(leased) = self.leases.take(key, request) {
@@ -173,8 +176,8 @@ impl RedisBackend {
         refusal.map(|refusal| refusal.wait)
     }
 
-    /// Decides a request for which the deny cache has no refusal, and returns the permit of an admitted call.
-    /// The deadline runs from `asked` on.
+    /// Decides a request for which the deny cache has no refusal, and returns the permit of an
+    /// admitted call. The deadline runs from `asked` on.
     pub(crate) async fn decide(
         &self,
         key: &Key,
@@ -227,8 +230,8 @@ impl RedisBackend {
                 if self.pauses.are_ended_by(key, request, outcome, trip) {
                     self.store.fallback.reset(key.as_key_ref());
                 }
-                // Without a free permit nothing is known of the windows, and a permit is free at any time. A call
-                // that a look's refusal answered would be no offence.
+                // Without a free permit nothing is known of the windows, and a permit is free at
+                // any time. A call that a look's refusal answered would be no offence.
                 if !outcome.is_busy()
                     && (request.op == Op::Take || !request.policy.has_block())
                     && !request.policy.tiers().is_empty()
@@ -244,8 +247,8 @@ impl RedisBackend {
         }
     }
 
-    /// Decides a request that Redis was asked and has not decided. A call that may wait for longer asks Redis
-    /// again first.
+    /// Decides a request that Redis was asked and has not decided. A call that may wait for longer
+    /// asks Redis again first.
     fn without_redis(
         &self,
         key: &Key,
@@ -286,8 +289,8 @@ impl RedisBackend {
         WAITING_FOR_REDIS.after(failures)
     }
 
-    /// Returns the names of the known servers. One with an open breaker comes with the reason of its
-    /// last failure.
+    /// Returns the names of the known servers. One with an open breaker comes with the reason of
+    /// its last failure.
     pub(crate) fn servers(&self) -> Vec<ServerStatus> {
         self.store.servers.statuses()
     }
@@ -317,9 +320,9 @@ impl RedisBackend {
         self.store.ask(key, command, turn::decode_turns).await
     }
 
-    /// Admits nobody under the key of a sliding window before the end of a pause. One whose time `ends` has come is
-    /// none, and the result `false`. One that cannot be written is kept here, for calls that this process decides
-    /// without Redis.
+    /// Admits nobody under the key of a sliding window before the end of a pause. One whose time
+    /// `ends` has come is none, and the result `false`. One that cannot be written is kept here,
+    /// for calls that this process decides without Redis.
     pub(crate) async fn pause_key(
         &self,
         key: &Key,
@@ -359,8 +362,8 @@ impl RedisBackend {
         result
     }
 
-    /// Changes the units of a call that this process counted: the fallback, or a lease, if that lasts. Returns
-    /// `false` if Redis did.
+    /// Changes the units of a call that this process counted: the fallback, or a lease, if that
+    /// lasts. Returns `false` if Redis did.
     pub(crate) fn settle_here(
         &self,
         key: KeyRef<'_>,

@@ -1,7 +1,8 @@
 //! The registry: all annotated functions of this program, called or not, and the policies that were
 //! checked by hand.
 //!
-//! Floor 6: imports `callsite`, `policy` and `telemetry`. `overrides`, `limiter` and `web` import it.
+//! Floor 6: imports `callsite`, `policy` and `telemetry`. `overrides`, `limiter` and `web` import
+//! it.
 
 mod by_hand;
 #[cfg(feature = "testing")]
@@ -26,7 +27,8 @@ use crate::{
 pub(crate) const NO_LIMIT: &str =
     "this program has no limit; name the library that has them: `use shop as _;`";
 
-/// Returns the policies of all annotated functions of the program, of all its crates, sorted by name.
+/// Returns the policies of all annotated functions of the program, of all its crates, sorted by
+/// name.
 ///
 /// A test that compares their lines notices each change of a limit:
 ///
@@ -71,7 +73,8 @@ pub(crate) fn calendar_window_by_hand(name: &str) -> Option<Policy> {
         .find(|it| it.is_calendar() && [it.name(), it.shown_name().text()].contains(&name))
 }
 
-/// Returns the policies that this process has checked by hand or in a layer, the first one of each name, sorted by name.
+/// Returns the policies that this process has checked by hand or in a layer, the first one of each
+/// name, sorted by name.
 ///
 /// ```
 /// use std::time::Duration;
@@ -93,8 +96,8 @@ pub fn policies_by_hand() -> Vec<RegisteredPolicy> {
     policies
 }
 
-/// Returns the limits of one annotated function, in the order in which they are declared; none if it has no
-/// attribute.
+/// Returns the limits of one annotated function, in the order in which they are declared; none if
+/// it has no attribute.
 ///
 /// ```
 /// use ratelimit_runtime::{RateLimitError, limits::policies_of, rate_limit};
@@ -107,8 +110,8 @@ pub fn policies_by_hand() -> Vec<RegisteredPolicy> {
 /// assert_eq!(policies_of(&greet)[0].name(), "greet");
 /// ```
 ///
-/// The function is found by the path in its type. All instances of a generic function are one, and so are
-/// those of its type.
+/// The function is found by the path in its type. All instances of a generic function are one, and
+/// so are those of its type.
 #[must_use]
 pub fn policies_of<F>(_function: &F) -> Vec<RegisteredPolicy> {
     let sites = Callsite::all().filter(|site| site.is_of::<F>());
@@ -119,7 +122,8 @@ pub fn policies_of<F>(_function: &F) -> Vec<RegisteredPolicy> {
 
 /// The declared limit of one annotated function, and its place in the source.
 ///
-/// Its `Display` is one line without the place, so that a list of them changes only with the limits.
+/// Its `Display` is one line without the place, so that a list of them changes only with the
+/// limits.
 #[derive(Clone)]
 pub struct RegisteredPolicy {
     /// None if the policy is checked by hand.
@@ -145,15 +149,15 @@ impl RegisteredPolicy {
         self.site.map(|site| &site.declaration)
     }
 
-    /// Returns `true` for a policy that is no function's: one that the program or a layer checks by hand.
-    /// Only [`conflicts`] and [`policies_by_hand`] return such policies.
+    /// Returns `true` for a policy that is no function's: one that the program or a layer checks by
+    /// hand. Only [`conflicts`] and [`policies_by_hand`] return such policies.
     #[must_use]
     pub fn is_by_hand(&self) -> bool {
         self.site.is_none()
     }
 
-    /// Returns the name under which calls are counted: the argument `name`, or else the function's path. Of a
-    /// plan it is `api@pro`, of those that count as `api`.
+    /// Returns the name under which calls are counted: the argument `name`, or else the function's
+    /// path. Of a plan it is `api@pro`, of those that count as `api`.
     ///
     /// Calls of a trait's default method are counted under the trait's path and the type of the
     /// receiver.
@@ -167,8 +171,8 @@ impl RegisteredPolicy {
         [self.name(), self.policy.name()].contains(&name)
     }
 
-    /// Returns the source file, with the path that was passed to the compiler; `""` for a policy that is
-    /// checked by hand.
+    /// Returns the source file, with the path that was passed to the compiler; `""` for a policy
+    /// that is checked by hand.
     #[must_use]
     pub fn file(&self) -> &'static str {
         self.declaration().map_or("", |declaration| declaration.file)
@@ -181,8 +185,8 @@ impl RegisteredPolicy {
     }
 
     /// Returns the declared policy with these tiers, for values that come with each call:
-    /// [`Limiter::usage`](crate::Limiter::usage) has an example. `burst` and `concurrency` that come with
-    /// the call are set on the result.
+    /// [`Limiter::usage`](crate::Limiter::usage) has an example. `burst` and `concurrency` that
+    /// come with the call are set on the result.
     pub fn with_tiers(&self, tiers: &[Tier]) -> Policy {
         self.policy.with_tiers(tiers)
     }
@@ -205,7 +209,8 @@ impl RegisteredPolicy {
         self.declaration().map_or("1", |declaration| declaration.cost)
     }
 
-    /// Returns the expressions of the key's parts, as written; none if the ambient caller is counted.
+    /// Returns the expressions of the key's parts, as written; none if the ambient caller is
+    /// counted.
     #[must_use]
     pub fn key(&self) -> &'static [&'static str] {
         self.declaration().map_or(&[], |declaration| declaration.key)
@@ -216,9 +221,9 @@ impl RegisteredPolicy {
         &self.policy
     }
 
-    /// Returns `true` once a call of this process came without a caller: without a `key`, and outside
-    /// [`caller::scope`](crate::caller::scope) and identity layers. All such calls share one bucket, and
-    /// each client can use up the quota of the others.
+    /// Returns `true` once a call of this process came without a caller: without a `key`, and
+    /// outside [`caller::scope`](crate::caller::scope) and identity layers. All such calls share
+    /// one bucket, and each client can use up the quota of the others.
     ///
     /// ```standalone_crate
     /// use ratelimit_runtime::{RateLimitError, limits::policies, rate_limit};
@@ -240,8 +245,8 @@ impl RegisteredPolicy {
         telemetry::shares_one_bucket(self.name())
     }
 
-    /// Returns `true` if both have one name and different limits. Checks by hand may bring other numbers:
-    /// plans do. They conflict if callers have another history under them.
+    /// Returns `true` if both have one name and different limits. Checks by hand may bring other
+    /// numbers: plans do. They conflict if callers have another history under them.
     fn conflicts_with(&self, other: &Self) -> bool {
         self.name() == other.name()
             && if self.is_by_hand() || other.is_by_hand() {
@@ -311,14 +316,16 @@ impl fmt::Debug for RegisteredPolicy {
     }
 }
 
-/// Returns the pairs of functions that share a name and differ in their limits. Each call is decided by
-/// its own limit, over the history of both. If they differ in the algorithm, each has a history of its own.
+/// Returns the pairs of functions that share a name and differ in their limits. Each call is
+/// decided by its own limit, over the history of both. If they differ in the algorithm, each has a
+/// history of its own.
 ///
-/// A policy that is [checked by hand](RegisteredPolicy::is_by_hand) is in a pair if a caller has another
-/// history under it: a peek by another algorithm finds nothing. It is known from its first check on.
+/// A policy that is [checked by hand](RegisteredPolicy::is_by_hand) is in a pair if a caller has
+/// another history under it: a peek by another algorithm finds nothing. It is known from its first
+/// check on.
 ///
-/// They are also logged at `warn`: those of functions when a limiter is [installed](crate::install),
-/// those of checks by hand at the first check.
+/// They are also logged at `warn`: those of functions when a limiter is
+/// [installed](crate::install), those of checks by hand at the first check.
 ///
 /// ```standalone_crate
 /// use std::time::Duration;
@@ -350,7 +357,8 @@ pub fn conflicts() -> Vec<(RegisteredPolicy, RegisteredPolicy)> {
     pairs
 }
 
-/// Returns the conflict of a policy that is checked by hand: with a function, or an earlier such policy.
+/// Returns the conflict of a policy that is checked by hand: with a function, or an earlier such
+/// policy.
 fn conflict_of(policy: &Policy) -> Option<(RegisteredPolicy, RegisteredPolicy)> {
     let second = RegisteredPolicy::by_hand(policy);
     let earlier = by_hand::policies().into_iter().take_while(|earlier| earlier != policy);

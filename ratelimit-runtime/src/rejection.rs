@@ -6,8 +6,8 @@ use std::convert::Infallible;
 
 use crate::error::RateLimitError;
 
-/// Declares a trait whose compile error also names the limits that need no change of a function, or the missing
-/// feature before all else.
+/// Declares a trait whose compile error also names the limits that need no change of a function, or
+/// the missing feature before all else.
 macro_rules! carries_refusal {
     ($(#[$attribute:meta])+ pub trait $($declaration:tt)+) => {
         #[cfg_attr(not(feature = "web"), diagnostic::on_unimplemented(
@@ -42,11 +42,12 @@ carries_refusal! {
     /// | `Option<T>` | [`otherwise = None`](macro@crate::rate_limit#otherwise), or `fallible` |
     /// | any other type of your own | an implementation of this trait, or `fallible` |
     ///
-    /// The compile error for a type that cannot carry a refusal names the changes that suit it. A limit in front of
-    /// a handler needs none: `web::tower::RateLimitLayer`, `web::actix::RateLimitMiddleware`.
+    /// The compile error for a type that cannot carry a refusal names the changes that suit it. A
+    /// limit in front of a handler needs none: `web::tower::RateLimitLayer`,
+    /// `web::actix::RateLimitMiddleware`.
     ///
-    /// A bare `StatusCode` has no headers, and a pair with a text has no `Retry-After`. Under the identity layer the
-    /// response gets both.
+    /// A bare `StatusCode` has no headers, and a pair with a text has no `Retry-After`. Under the
+    /// identity layer the response gets both.
     ///
     /// ```
     /// use ratelimit_runtime::{FromRejection, RateLimitError, rate_limit};

@@ -1,5 +1,5 @@
-//! Recorded calls under a policy, decided as the memory store decides them, in the time of the record (feature
-//! `replay`).
+//! Recorded calls under a policy, decided as the memory store decides them, in the time of the
+//! record (feature `replay`).
 //!
 //! Floor 6: imports `memory` and plain data.
 
@@ -20,7 +20,8 @@ use crate::{
     time::{Micros, Timestamp},
 };
 
-/// A time from which on the times of a record are since the UNIX epoch: two years, the longest of two windows.
+/// A time from which on the times of a record are since the UNIX epoch: two years, the longest of
+/// two windows.
 const UNIX_TIMES: Timestamp = Timestamp::new(2 * 366 * 24 * 3_600 * 1_000_000);
 
 /// A recorded call: its time, its caller and its cost.
@@ -39,13 +40,15 @@ impl<C> Recorded<C> {
     /// Creates a record of a call of `cost` units.
     ///
     /// The time is since the UNIX epoch, as Redis counts it, or else less than two years since the
-    /// limiter in memory was made. The windows of a `sliding_counter` start at multiples of its period.
+    /// limiter in memory was made. The windows of a `sliding_counter` start at multiples of its
+    /// period.
     #[must_use]
     pub fn new(at: Duration, caller: C, cost: u32) -> Self {
         Self { at: timestamp(at), caller, cost, settle: None }
     }
 
-    /// Adds the time at which the call was settled, if it was admitted, and the units that it really took.
+    /// Adds the time at which the call was settled, if it was admitted, and the units that it
+    /// really took.
     #[must_use]
     pub fn settled(self, at: Duration, units: u32) -> Self {
         Self { settle: Some((timestamp(at), units)), ..self }
@@ -62,9 +65,10 @@ fn timestamp(at: Duration) -> Timestamp {
 /// An idle machine replays over a million calls a second under each algorithm, as
 /// `cargo bench -p ratelimit-benches --features replay --bench replay` measures.
 ///
-/// Beforehand it shows the effect of a limit on the callers of an access log, and afterwards why a call was
-/// refused: the record of a program's calls gives the decisions that it made. All is decided by one
-/// process; [`concurrency`](Policy::concurrency), waits and overrides are not replayed.
+/// Beforehand it shows the effect of a limit on the callers of an access log, and afterwards why a
+/// call was refused: the record of a program's calls gives the decisions that it made. All is
+/// decided by one process; [`concurrency`](Policy::concurrency), waits and overrides are not
+/// replayed.
 ///
 /// ```
 /// use std::time::Duration;
@@ -147,12 +151,14 @@ where
         })
     }
 
-    /// Decides the next call. Of calls that are not in the order of their times, the later one has the time of
-    /// the one before. A settle of the decision does nothing: [`Recorded::settled`] has its time.
+    /// Decides the next call. Of calls that are not in the order of their times, the later one has
+    /// the time of the one before. A settle of the decision does nothing: [`Recorded::settled`] has
+    /// its time.
     ///
     /// # Errors
     ///
-    /// [`Exceeded`] if the limit refuses the call, and [`TooLarge`](crate::TooLarge) if it never admits it.
+    /// [`Exceeded`] if the limit refuses the call, and [`TooLarge`](crate::TooLarge) if it never
+    /// admits it.
     pub fn decide(&mut self, call: Recorded<C>) -> Answer {
         self.settle_until(call.at);
         let decided = self.decide_in_store(&call);
@@ -234,8 +240,8 @@ where
         self.callers.values().filter(|caller| caller.refused > 0).count()
     }
 
-    /// Returns the callers with refused calls, those with the most first, at most `count`. Of equal ones,
-    /// the one that called first comes first.
+    /// Returns the callers with refused calls, those with the most first, at most `count`. Of equal
+    /// ones, the one that called first comes first.
     #[must_use]
     pub fn hit_most(&self, count: usize) -> Vec<(C, ReplayedCaller)> {
         let refused = self.callers.iter().filter(|(_, seen)| seen.refused > 0);

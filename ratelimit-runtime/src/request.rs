@@ -46,8 +46,8 @@ impl<'a> Request<'a> {
         Self { policy, written: policy, op, cost, id: None, max_wait, max_line: 0 }
     }
 
-    /// Returns a copy for a function that is rarely called: otherwise all requests would be written to memory for it. No
-    /// override changes the policy.
+    /// Returns a copy for a function that is rarely called: otherwise all requests would be written
+    /// to memory for it. No override changes the policy.
     #[inline(always)]
     pub(crate) fn apart(self) -> Self {
         Self { written: self.policy, ..self }
@@ -99,8 +99,8 @@ pub(crate) struct Settle {
     pub(crate) zone: Option<Zone>,
     /// The time from the charge until the full quota is back, without other calls.
     pub(crate) reset_after: Micros,
-    /// `true` if the call takes nothing after all, and a block that began since for lack of its units is to be
-    /// lifted.
+    /// `true` if the call takes nothing after all, and a block that began since for lack of its
+    /// units is to be lifted.
     pub(crate) lifts_block: bool,
 }
 
@@ -134,8 +134,9 @@ impl Settle {
         self.period.max(self.reset_after)
     }
 
-    /// Returns the decision's tier; that of a log has the longest period, for which it keeps calls and so counts them in
-    /// each tier. Most settles do without it, and its fractions take divisions.
+    /// Returns the decision's tier; that of a log has the longest period, for which it keeps calls
+    /// and so counts them in each tier. Most settles do without it, and its fractions take
+    /// divisions.
     pub(crate) fn tier(self) -> Tier {
         let period = if self.state.names_charges() { self.lasts() } else { self.period };
         Tier::new(period.into(), self.threshold)
@@ -174,8 +175,8 @@ pub(crate) struct Outcome {
     /// Refused: the time until `remaining + 1` units are left, which for a cost of no more is
     /// `wait`; of a blocked caller, the rest of the block.
     pub(crate) more: Micros,
-    /// Admitted: the time from now until the call may pass; 0 if it passes at once. The other numbers are those of
-    /// this instant, also [`Mark::at`].
+    /// Admitted: the time from now until the call may pass; 0 if it passes at once. The other
+    /// numbers are those of this instant, also [`Mark::at`].
     pub(crate) turn: Micros,
     /// The time until the full quota is back.
     pub(crate) reset: Micros,
@@ -200,11 +201,11 @@ pub(crate) struct CallerUsage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutcomeKind {
     Plain,
-    /// The call was refused because no permit was free. The numbers have no meaning then, except `more`: the time after
-    /// which a waiting call asks Redis again.
+    /// The call was refused because no permit was free. The numbers have no meaning then, except
+    /// `more`: the time after which a waiting call asks Redis again.
     Busy,
-    /// The call was refused by a block, a pause or a line, whatever room the tiers have. A refusal by the tiers that
-    /// begins a block is plain.
+    /// The call was refused by a block, a pause or a line, whatever room the tiers have. A refusal
+    /// by the tiers that begins a block is plain.
     Gated,
     /// The call was admitted before, under its request id, and took nothing now.
     Repeated,
@@ -220,7 +221,8 @@ pub(crate) struct PermitRequest {
     pub(crate) is_sent: bool,
 }
 
-/// The number of a limiter whose call waits for a permit, and of the permits that it has under the key.
+/// The number of a limiter whose call waits for a permit, and of the permits that it has under the
+/// key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PermitClaim {
     pub(crate) process: u64,

@@ -1,5 +1,5 @@
-//! Locks and atomics: the locks of `parking_lot` and the atomics of the standard library, or loom's for the
-//! tests of all schedules (`ci/schedules`).
+//! Locks and atomics: the locks of `parking_lot` and the atomics of the standard library, or loom's
+//! for the tests of all schedules (`ci/schedules`).
 //!
 //! Loom runs a test once for each interleaving of its threads, and for each value that a thread can
 //! read from an atomic.
@@ -76,8 +76,8 @@ mod schedules {
         explore(loom::model::Builder::new(), model);
     }
 
-    /// Runs the model once for each schedule with up to four preemptions. All schedules of three threads with many
-    /// steps take more than 40 minutes.
+    /// Runs the model once for each schedule with up to four preemptions. All schedules of three
+    /// threads with many steps take more than 40 minutes.
     pub(crate) fn each_bounded(model: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
         // The bound of `LOOM_MAX_PREEMPTIONS` goes before.

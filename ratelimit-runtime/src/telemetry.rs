@@ -3,7 +3,8 @@
 //! Each decision is an event at debug. The feature `metrics` counts them. Both name the policy and
 //! never the caller; an event carries a digest of the caller if the limiter has a secret for it.
 //!
-//! Floor 4: imports `decision`, `error`, `policy` and `request`. Backends, `limiter` and `web` import it.
+//! Floor 4: imports `decision`, `error`, `policy` and `request`. Backends, `limiter` and `web`
+//! import it.
 
 #[cfg(all(test, feature = "metrics"))]
 pub(crate) mod foreign_recorder;
@@ -46,8 +47,8 @@ use crate::{
     request::{DecidedBy, Outcome},
 };
 
-/// Returns `true` if a subscriber sees the check: events at debug are enabled, or the current span has a field for it.
-/// Without a subscriber it is one load.
+/// Returns `true` if a subscriber sees the check: events at debug are enabled, or the current span
+/// has a field for it. Without a subscriber it is one load.
 #[inline]
 pub(crate) fn is_traced(is_recorded: bool) -> bool {
     is_recorded && has_subscriber() && (is_timed() || span::has_fields())
@@ -86,8 +87,8 @@ impl Recorder {
         Self { limit, start: None }
     }
 
-    /// Records a decision about some units, or that there is none. Events have the caller's digest and how long the
-    /// call has waited.
+    /// Records a decision about some units, or that there is none. Events have the caller's digest
+    /// and how long the call has waited.
     #[inline]
     pub(crate) fn record(
         self,
@@ -140,8 +141,8 @@ impl Recorder {
         }
     }
 
-    /// Records a call that was rejected without the store: it breaks a rule, its caller is denied, or it can
-    /// never be admitted.
+    /// Records a call that was rejected without the store: it breaks a rule, its caller is denied,
+    /// or it can never be admitted.
     #[cold]
     pub(crate) fn record_rejection(
         self,
@@ -251,7 +252,8 @@ impl Verdict {
     }
 }
 
-/// Records a call that was not counted because memory is full. It is logged if `is_first` in a while.
+/// Records a call that was not counted because memory is full. It is logged if `is_first` in a
+/// while.
 pub(crate) fn memory_full(policy: &'static str, is_first: bool, keys: usize, bytes: usize) {
     metrics::count("ratelimit_memory_full_total", &[("policy", policy)], 1);
     if is_first {
@@ -270,7 +272,8 @@ pub(crate) fn unsent(policy: &'static str, command: &'static str) {
     metrics::count("ratelimit_unsent_total", &[("policy", policy), ("command", command)], 1);
 }
 
-/// Logs how many commands could not be sent since the last time, with the policy, the failure and the loss of one.
+/// Logs how many commands could not be sent since the last time, with the policy, the failure and
+/// the loss of one.
 pub(crate) fn tell_unsent(
     unsent: usize,
     policy: &'static str,

@@ -45,11 +45,13 @@ use crate::{
 /// The deadline of a limiter for tests, which may share a busy machine.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Runs a future whose calls are decided by a limiter of its own, in memory. Tests that run in parallel then
-/// share no counts, although their functions name no limiter and the callers are the same.
+/// Runs a future whose calls are decided by a limiter of its own, in memory. Tests that run in
+/// parallel then share no counts, although their functions name no limiter and the callers are the
+/// same.
 ///
-/// Calls of functions with an argument `limiter` keep that limiter. A task that the future spawns is outside:
-/// wrap its future, too. The limiter, some kilobytes, stays for the rest of the process.
+/// Calls of functions with an argument `limiter` keep that limiter. A task that the future spawns
+/// is outside: wrap its future, too. The limiter, some kilobytes, stays for the rest of the
+/// process.
 ///
 /// ```
 /// use ratelimit_runtime::{RateLimitError, rate_limit, testing};
@@ -73,8 +75,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 ///
 /// # A served router
 ///
-/// A server spawns a task for each connection: `isolated(axum::serve(..))` isolates no request. Let a layer of the test
-/// isolate each of them, and stage refusals there, before `next.run(request)`:
+/// A server spawns a task for each connection: `isolated(axum::serve(..))` isolates no request. Let
+/// a layer of the test isolate each of them, and stage refusals there, before `next.run(request)`:
 ///
 #[cfg_attr(feature = "axum", doc = "```")]
 #[cfg_attr(not(feature = "axum"), doc = "```ignore")]
@@ -111,7 +113,8 @@ pub fn isolated<F: Future>(future: F) -> impl Future<Output = F::Output> {
     isolated_with(Limiter::in_memory(), future)
 }
 
-/// Runs a future as [`isolated`], with this limiter: one of [`on_redis`], or one whose store does not answer.
+/// Runs a future as [`isolated`], with this limiter: one of [`on_redis`], or one whose store does
+/// not answer.
 ///
 /// ```
 /// use ratelimit_runtime::{Limiter, OnStoreError, RateLimitError, rate_limit, testing};
@@ -134,9 +137,10 @@ pub fn isolated_with<F: Future>(limiter: Limiter, future: F) -> impl Future<Outp
     run_isolated(limiter, future)
 }
 
-/// Refuses all calls of a limit inside [`isolated`], with this wait. The limit is a name, or a `&Policy` that
-/// is checked by hand. With [`Plans`](crate::Plans), `api` is the limit with all its plans, and `api@pro` or
-/// `API.of("pro")` is one of them. A limit of calls in flight alone is [`busy`].
+/// Refuses all calls of a limit inside [`isolated`], with this wait. The limit is a name, or a
+/// `&Policy` that is checked by hand. With [`Plans`](crate::Plans), `api` is the limit with all its
+/// plans, and `api@pro` or `API.of("pro")` is one of them. A limit of calls in flight alone is
+/// [`busy`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -168,9 +172,9 @@ pub fn refuse<'a>(limit: impl Into<LimitRef<'a>>, after: Duration) {
     stage(limit, None, PlannedRefusal::Exceeded(Some(after)));
 }
 
-/// Refuses the calls of one caller, as [`refuse`]. `caller` is the `key` of the call, or the caller of its
-/// [scope](crate::caller::scope). A value also means the caller of its [digest](Caller::digest), such as that of an
-/// API key under `Identity::header`.
+/// Refuses the calls of one caller, as [`refuse`]. `caller` is the `key` of the call, or the caller
+/// of its [scope](crate::caller::scope). A value also means the caller of its
+/// [digest](Caller::digest), such as that of an API key under `Identity::header`.
 ///
 /// # Panics
 ///
@@ -184,7 +188,8 @@ pub fn refuse_for<'a>(
     stage(limit, Some(caller.into_caller()), PlannedRefusal::Exceeded(Some(after)));
 }
 
-/// Refuses all calls of a limit as if their quota was used up just now: the wait is the longest period.
+/// Refuses all calls of a limit as if their quota was used up just now: the wait is the longest
+/// period.
 ///
 /// # Panics
 ///
@@ -204,7 +209,8 @@ pub fn exhaust_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCaller<'
     stage(limit, Some(caller.into_caller()), PlannedRefusal::Exceeded(None));
 }
 
-/// Refuses all calls of a limit as if too many were in flight: [`RateLimitError::Busy`](crate::RateLimitError::Busy).
+/// Refuses all calls of a limit as if too many were in flight:
+/// [`RateLimitError::Busy`](crate::RateLimitError::Busy).
 ///
 /// # Panics
 ///
@@ -245,7 +251,8 @@ pub fn unavailable_for<'a>(limit: impl Into<LimitRef<'a>>, caller: impl IntoCall
     stage(limit, Some(caller.into_caller()), PlannedRefusal::Unavailable);
 }
 
-/// Ends the staged refusals of a limit, also those of single callers: the limiter decides its calls again.
+/// Ends the staged refusals of a limit, also those of single callers: the limiter decides its calls
+/// again.
 ///
 /// # Panics
 ///
@@ -328,7 +335,8 @@ fn change(change: impl FnOnce(&mut Vec<PlannedAnswer>)) {
 /// Connects a limiter whose keys are those of no other one. A lost Redis is an error
 /// ([`OnStoreError::Deny`]), and the deadline is 10 s. The keys expire by themselves.
 ///
-/// A paused clock does not move the time of Redis, and lets deadlines pass at once: leave the clock alone.
+/// A paused clock does not move the time of Redis, and lets deadlines pass at once: leave the clock
+/// alone.
 ///
 /// # Panics
 ///

@@ -19,7 +19,8 @@ pub(crate) struct Micros(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Timestamp(u64);
 
-/// The maximum of durations that users set, as long as the longest period: `Instant + LONGEST` never overflows.
+/// The maximum of durations that users set, as long as the longest period: `Instant + LONGEST`
+/// never overflows.
 pub(crate) const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// Returns the time since this was first called in the process.
@@ -49,8 +50,8 @@ impl Micros {
         self.0
     }
 
-    /// Returns the whole milliseconds of a duration, rounded down. What does not fit is far beyond any maximum, also
-    /// when it saturates.
+    /// Returns the whole milliseconds of a duration, rounded down. What does not fit is far beyond
+    /// any maximum, also when it saturates.
     pub(crate) const fn whole_millis(duration: Duration) -> Self {
         let seconds = duration.as_secs().saturating_mul(1_000_000);
         Self(seconds.saturating_add(duration.subsec_millis() as u64 * 1_000))

@@ -13,7 +13,8 @@
 //! - [`tower`] has layers that set the caller, and limits of requests before they are served.
 //! - [`client`] keeps calls to remote services within their limits.
 //! - [`axum`] converts a refusal into its response.
-//! - [`actix`] converts a refusal into its response, and has middlewares that set the caller and limit requests.
+//! - [`actix`] converts a refusal into its response, and has middlewares that set the caller and
+//!   limit requests.
 //! - [`tonic`] converts a refusal into its status.
 //! - [`mcp`] converts a refusal into an error of an MCP server, and finds the caller of a tool.
 #![cfg_attr(

@@ -31,8 +31,9 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts Chromium by a `chromedriver` on a free port. On a machine that stands still for a minute the driver gives
-    /// up before the browser has answered, so it is started up to three times.
+    /// Starts Chromium by a `chromedriver` on a free port. On a machine that stands still for a
+    /// minute the driver gives up before the browser has answered, so it is started up to three
+    /// times.
     pub async fn start() -> Self {
         let mut refusal = None;
         for _ in 0..3 {
@@ -80,8 +81,8 @@ impl Browser {
         self.page.issue_cmd(command).await.expect("the browser does it")
     }
 
-    /// Returns the page's log since the last call, with errors of scripts; for `performance`, its requests
-    /// to the network.
+    /// Returns the page's log since the last call, with errors of scripts; for `performance`, its
+    /// requests to the network.
     pub async fn log(&self, kind: &'static str) -> Vec<Value> {
         let entries = self.page.issue_cmd(Log(kind)).await.expect("the browser has logs");
         entries.as_array().cloned().unwrap_or_default()
@@ -165,8 +166,9 @@ async fn connect(
     builder.connect(&format!("http://127.0.0.1:{port}")).await
 }
 
-/// Returns a program that starts Chromium's headless shell, if there is one: without the parts of a window, it
-/// takes 60 % of the processor's time. A driver expects a page, which the shell opens only if it is given one.
+/// Returns a program that starts Chromium's headless shell, if there is one: without the parts of a
+/// window, it takes 60 % of the processor's time. A driver expects a page, which the shell opens
+/// only if it is given one.
 fn shell(profile: &TempDir) -> Option<PathBuf> {
     let folders = env::var_os("PATH")?;
     let mut shells = env::split_paths(&folders).map(|it| it.join("chromium-headless-shell"));

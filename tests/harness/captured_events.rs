@@ -14,9 +14,9 @@ use tracing::{
 
 /// Makes `subscriber` the one of this thread until the guard is dropped.
 ///
-/// While a process has one subscriber, tracing asks only the thread that reaches an event first whether it is
-/// enabled, and another thread of a test has no subscriber: its "no" then holds for all threads. A second
-/// subscriber, which stays, has tracing ask every one that is registered.
+/// While a process has one subscriber, tracing asks only the thread that reaches an event first
+/// whether it is enabled, and another thread of a test has no subscriber: its "no" then holds for
+/// all threads. A second subscriber, which stays, has tracing ask every one that is registered.
 pub fn listen(subscriber: impl Into<Dispatch>) -> DefaultGuard {
     static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
     LazyLock::force(&SECOND);

@@ -52,8 +52,8 @@ impl Authority {
         self.directory.path().join("ca.pem")
     }
 
-    /// The arguments of a server with this certificate. If it `verifies_clients`, clients need a certificate of
-    /// the authority.
+    /// The arguments of a server with this certificate. If it `verifies_clients`, clients need a
+    /// certificate of the authority.
     pub fn arguments(&self, identity: &Identity, verifies_clients: bool) -> Vec<String> {
         let file = |path: &Path| path.to_str().expect("a name in UTF-8").to_owned();
         [

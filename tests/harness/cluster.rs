@@ -11,8 +11,8 @@ use super::{
 /// All slots of a cluster.
 const SLOTS: u16 = 16_384;
 
-/// Three primaries with a third of the slots each, and up to three replicas. A node without an answer for a
-/// second is failed over; the others keep working.
+/// Three primaries with a third of the slots each, and up to three replicas. A node without an
+/// answer for a second is failed over; the others keep working.
 #[derive(Debug)]
 pub struct Cluster {
     /// The primaries at the start, then the replica of each, if there are any.
@@ -116,13 +116,13 @@ impl Cluster {
         thirds().position(|slots| slots.contains(&slot)).expect("every slot has a place")
     }
 
-    /// Moves a slot with its keys from one primary to another, a key at a time. `between` runs between any
-    /// two steps.
+    /// Moves a slot with its keys from one primary to another, a key at a time. `between` runs
+    /// between any two steps.
     ///
-    /// Returns when all primaries agree on the slot's owner and its epoch. The new owner claims the slot with
-    /// a configuration epoch above all that it has received. Without the epoch of an earlier move, the last
-    /// owner's claim would win, and the new owner would return the slot and drop its keys. On a machine that stands
-    /// still this may happen: the result is `false` then.
+    /// Returns when all primaries agree on the slot's owner and its epoch. The new owner claims the
+    /// slot with a configuration epoch above all that it has received. Without the epoch of an
+    /// earlier move, the last owner's claim would win, and the new owner would return the slot and
+    /// drop its keys. On a machine that stands still this may happen: the result is `false` then.
     pub fn migrate(&self, slot: u16, from: usize, to: usize, mut between: impl FnMut()) -> bool {
         let mut has_kept = true;
         let (source, target) = (&self.nodes[from], &self.nodes[to]);
@@ -152,7 +152,8 @@ impl Cluster {
         has_kept
     }
 
-    /// Begins to move a slot: calls without a key there are redirected to the other primary by `ASK`.
+    /// Begins to move a slot: calls without a key there are redirected to the other primary by
+    /// `ASK`.
     pub fn begin_to_migrate(&self, slot: u16, from: usize, to: usize) {
         let set = |node: usize, what: &str, whom: usize| {
             let id = &self.ids[whom];

@@ -61,8 +61,8 @@ impl FaultLine {
     }
 }
 
-/// The log of the runtime about the store, with times: what is logged in the test's runtime, or started by the
-/// test's thread.
+/// The log of the runtime about the store, with times: what is logged in the test's runtime, or
+/// started by the test's thread.
 #[derive(Debug)]
 pub struct Watch {
     runtime: Id,

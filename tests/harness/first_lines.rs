@@ -78,7 +78,8 @@ pub fn compare_with_first_lines(name: &str, environment: &[(&str, &str)]) -> Res
     if promises.is_empty() { Err(format!("{name} promises nothing")) } else { Ok(()) }
 }
 
-/// A command that calls the service at its address, by the example's own program if it is `cargo run`.
+/// A command that calls the service at its address, by the example's own program if it is
+/// `cargo run`.
 fn in_shell(name: &str, command: &str, listening: &str) -> Command {
     let program = EXAMPLES[name].command(name);
     let command = command.replace(&program, &example(name).get_program().to_string_lossy());
@@ -96,7 +97,8 @@ fn in_shell(name: &str, command: &str, listening: &str) -> Command {
     shell
 }
 
-/// `true` if a program printed what is promised. Of an HTTP response the head may have more fields, in any order.
+/// `true` if a program printed what is promised. Of an HTTP response the head may have more fields,
+/// in any order.
 fn is_kept(promised: &[String], printed: &[&str]) -> bool {
     let head = |lines: &[&str]| lines.iter().take_while(|line| !line.is_empty()).count();
     let promised: Vec<_> = promised.iter().map(String::as_str).collect();

@@ -141,7 +141,8 @@ impl History {
         answers.join(", ")
     }
 
-    /// Returns the answers that break the promise. Times are uncertain, and a doubtful answer is no fault.
+    /// Returns the answers that break the promise. Times are uncertain, and a doubtful answer is no
+    /// fault.
     pub fn faults(&self, promise: &Promise) -> Vec<String> {
         let mut faults = self.overfull_windows(promise);
         faults.extend(self.unjust_refusals(promise));
@@ -167,9 +168,9 @@ impl History {
         self.by_caller().values().flat_map(of_caller).collect()
     }
 
-    /// Returns the entries of the store's log that break the promise or contradict the answers: a window
-    /// with too many units, an admitted call without a unit of its time, and a unit without a call. The
-    /// log must be complete.
+    /// Returns the entries of the store's log that break the promise or contradict the answers: a
+    /// window with too many units, an admitted call without a unit of its time, and a unit without
+    /// a call. The log must be complete.
     pub fn faults_in(&self, log: &Log, promise: &Promise) -> Vec<String> {
         let mut faults = Vec::new();
         for (caller, calls) in self.by_caller() {

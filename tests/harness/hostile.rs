@@ -1,5 +1,5 @@
-//! A server that is hostile or faulty, or behind a proxy that is: it decides each call well until its mode
-//! has it do something else.
+//! A server that is hostile or faulty, or behind a proxy that is: it decides each call well until
+//! its mode has it do something else.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},

@@ -1,5 +1,5 @@
-//! Real servers and clients for the tests. A test starts its server on a free port in a directory of its own;
-//! the server stops with the test.
+//! Real servers and clients for the tests. A test starts its server on a free port in a directory
+//! of its own; the server stops with the test.
 
 #![allow(clippy::missing_panics_doc, reason = "a test harness fails the test")]
 #![allow(clippy::must_use_candidate, reason = "a server may be started for its side effects")]
@@ -121,7 +121,8 @@ fn patient_builder() -> LimiterBuilder {
     Limiter::builder().deadline(LONG_DEADLINE).on_store_error(OnStoreError::Deny)
 }
 
-/// Returns a limiter on the running store at `url`. A busy machine may need several attempts to connect.
+/// Returns a limiter on the running store at `url`. A busy machine may need several attempts to
+/// connect.
 pub(crate) async fn connected(builder: LimiterBuilder, url: &str) -> Limiter {
     until("a connection", async || {
         builder.clone().connect(url).await.inspect_err(|error| eprintln!("{error}")).ok()

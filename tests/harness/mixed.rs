@@ -1,8 +1,9 @@
-//! Histories of all features at once: the records of processes whose calls share a few limits, and the rules
-//! that no such history may break.
+//! Histories of all features at once: the records of processes whose calls share a few limits, and
+//! the rules that no such history may break.
 //!
-//! The rules are those of the guide, and use no code of the runtime. Times are microseconds of the machine's
-//! clock, which is that of its Redis too. A doubtful time is no fault: bounds are those that hold for certain.
+//! The rules are those of the guide, and use no code of the runtime. Times are microseconds of the
+//! machine's clock, which is that of its Redis too. A doubtful time is no fault: bounds are those
+//! that hold for certain.
 
 mod blocks;
 mod buckets;
@@ -95,8 +96,8 @@ pub const SMALL_PLAN: &str = "small";
 /// The feature that loses all keys now and then.
 pub const LOSES_KEYS: &str = "flushall";
 
-/// The features with a mode of their own. Slots of a cluster move, and a primary is killed, of a cluster or behind
-/// Sentinels.
+/// The features with a mode of their own. Slots of a cluster move, and a primary is killed, of a
+/// cluster or behind Sentinels.
 pub const MODES: [&str; 4] = [LOSES_KEYS, "reshard", "failover", "sentinel"];
 
 /// The rule by which a limit admits.
@@ -157,8 +158,8 @@ pub const LIMITS: [MixedLimit; 10] = [
     limit("spare", Rule::Log, 2_000, 60),
 ];
 
-/// The number of the limit whose bucket is compared at the end of a round. It has a factor of its own, which is 1: of
-/// another one it would be another bucket.
+/// The number of the limit whose bucket is compared at the end of a round. It has a factor of its
+/// own, which is 1: of another one it would be another bucket.
 pub const CREDIT: usize = 8;
 
 /// The number of the limit of which each process admits a share while Redis is away.
@@ -170,7 +171,8 @@ pub const LOCAL_SHARE: u8 = 20;
 /// The smallest share of the callers, in percent, that has the caller of all calls.
 pub const FIRST_SHARE: u8 = 71;
 
-/// The threshold of the candidate of the limit that only a pause refuses: one that refuses even less.
+/// The threshold of the candidate of the limit that only a pause refuses: one that refuses even
+/// less.
 pub const TRIED: u32 = 90_000;
 
 impl MixedLimit {
@@ -202,8 +204,8 @@ impl MixedLimit {
         policy.block(&lengths)
     }
 
-    /// Returns the plans of a limit: the limit as it is, and one of half of its units. Of a bucket that is another rate,
-    /// and those with turns have none.
+    /// Returns the plans of a limit: the limit as it is, and one of half of its units. Of a bucket
+    /// that is another rate, and those with turns have none.
     #[must_use]
     pub fn plans(&self) -> Option<Plans> {
         let small = Self { threshold: self.threshold / 2, ..*self };
@@ -216,7 +218,8 @@ impl MixedLimit {
         plans.map(|plans| plans.plan(SMALL_PLAN, small.policy()))
     }
 
-    /// The number that overrides change: the threshold, or the calls in flight of a limit without windows.
+    /// The number that overrides change: the threshold, or the calls in flight of a limit without
+    /// windows.
     #[must_use]
     pub fn number(&self) -> u32 {
         if self.rule == Rule::Permits { self.permits } else { self.threshold }

@@ -1,7 +1,8 @@
 //! The specification: the decisions of each algorithm, in a few plain lines each.
 //!
-//! An algorithm defines two things: whether a tier has room for some units at some time, and the units that a
-//! call records; see `states`. The model derives remaining units, waits and resets from the first alone.
+//! An algorithm defines two things: whether a tier has room for some units at some time, and the
+//! units that a call records; see `states`. The model derives remaining units, waits and resets
+//! from the first alone.
 
 mod blocks;
 mod calls;
@@ -44,8 +45,8 @@ pub struct Answer {
     pub wait: u64,
     /// Until the full quota is back.
     pub reset: u64,
-    /// Refused: until `remaining + 1` units can be had. Admitted: until the call's turn, of which the other
-    /// numbers are.
+    /// Refused: until `remaining + 1` units can be had. Admitted: until the call's turn, of which
+    /// the other numbers are.
     pub more: u64,
 }
 
@@ -208,8 +209,9 @@ impl Rules {
         self
     }
 
-    /// The tiers that a log of units counts for, also those that decide nothing. On Redis a period has one tier, and an
-    /// override that admits fewer of it leaves none that the declared tier could miss.
+    /// The tiers that a log of units counts for, also those that decide nothing. On Redis a period
+    /// has one tier, and an override that admits fewer of it leaves none that the declared tier
+    /// could miss.
     fn counted(&self, by: By) -> impl Iterator<Item = &Tier> {
         let is_decided = |tier: &Tier| self.tiers.iter().any(|it| it.period == tier.period);
         let written = self.written.iter();
@@ -234,8 +236,8 @@ impl Model {
         Self { callers, lines, permits, blocks, expiries, forgotten, by, numbers: 0 }
     }
 
-    /// Decides a call, and records it unless it is a peek. A blocked caller is refused; a recorded call that a window
-    /// refuses blocks its caller.
+    /// Decides a call, and records it unless it is a peek. A blocked caller is refused; a recorded
+    /// call that a window refuses blocks its caller.
     pub fn decide(&mut self, rules: &Rules, caller: usize, call: Call) -> (Answer, Option<Charge>) {
         self.forget_expired(call.now);
         if !rules.blocks.is_empty() {
@@ -380,8 +382,8 @@ impl Model {
         (answer, (admitted && record).then_some(charge))
     }
 
-    /// Settles a charge at `to` units. Fewer are given back if they are still recorded. More are recorded
-    /// now, unless the caller was reset.
+    /// Settles a charge at `to` units. Fewer are given back if they are still recorded. More are
+    /// recorded now, unless the caller was reset.
     pub fn settle(&mut self, charge: Charge, rules: &Rules, now: u64, to: u32) {
         if self.lines.contains_key(&charge.caller) {
             self.settle_in_line(charge, rules, now, to);

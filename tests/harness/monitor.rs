@@ -44,15 +44,15 @@ impl Monitor {
         Self(receiver)
     }
 
-    /// Returns the stamps of all charges under a key that were not given back, in ascending order. Such a
-    /// charge is a member of a sorted set with a score above 0. It may have moved. The turn of a state that
-    /// counts, which has a colon, gets a score below 0 when it has passed.
+    /// Returns the stamps of all charges under a key that were not given back, in ascending order.
+    /// Such a charge is a member of a sorted set with a score above 0. It may have moved. The turn
+    /// of a state that counts, which has a colon, gets a score below 0 when it has passed.
     pub fn stamps(&self, key: &str) -> Vec<u64> {
         stamps(self.0.try_iter(), key)
     }
 
-    /// Replays the commands that have arrived on the permits under a key. There may never be more than
-    /// `permits` that have not expired by the server's clock.
+    /// Replays the commands that have arrived on the permits under a key. There may never be more
+    /// than `permits` that have not expired by the server's clock.
     pub fn replay(&self, key: &str, permits: usize) -> Replayed {
         replay(self.0.try_iter(), key, permits)
     }
@@ -102,7 +102,8 @@ fn stamps(lines: impl Iterator<Item = String>, key: &str) -> Vec<u64> {
         }
     }
     for at in left.into_values() {
-        // A turn that had come is given back in the counts, and not removed. It may have moved meanwhile.
+        // A turn that had come is given back in the counts, and not removed. It may have moved
+        // meanwhile.
         let names = stamped.get(&at).map_or(&[][..], |names| names);
         if names.iter().any(|name| removed.remove(name).is_some()) {
             continue;

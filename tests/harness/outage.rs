@@ -12,8 +12,8 @@ const WIDE: Policy = Policy::sliding_counter("wide", Duration::from_secs(60), 1_
 const BREAKER_OPENS: Duration = Duration::from_millis(500);
 const BACK: Duration = Duration::from_secs(2);
 
-/// Makes a store fail under tasks for a second, and checks their answers until it recovers. No call exceeds
-/// its deadline, soon none waits, and soon after the outage all are decided.
+/// Makes a store fail under tasks for a second, and checks their answers until it recovers. No call
+/// exceeds its deadline, soon none waits, and soon after the outage all are decided.
 pub async fn outage<S>(
     fault: &str,
     url: &str,

@@ -8,8 +8,8 @@ use std::{
 /// The variable that names the test in its own process.
 const TEST: &str = "RATELIMIT_TEST_IN_ITS_OWN_PROCESS";
 
-/// Runs the test of this path in a process of its own, unless this is that process. Returns `true` if the
-/// test is done.
+/// Runs the test of this path in a process of its own, unless this is that process. Returns `true`
+/// if the test is done.
 ///
 /// # Panics
 /// If the test fails there, or its path is another.
@@ -18,7 +18,8 @@ pub fn ran_in_own_process(test: &str) -> bool {
     ran_in_own_process_with(test, &[])
 }
 
-/// Runs a test as [`ran_in_own_process`] does, with these variables in the environment of its process.
+/// Runs a test as [`ran_in_own_process`] does, with these variables in the environment of its
+/// process.
 ///
 /// # Panics
 /// As [`ran_in_own_process`].

@@ -39,7 +39,8 @@ impl Promises {
         PROMISED.scope(Cell::new(None), call).await
     }
 
-    /// Returns the first turn that the task's call was promised, in microseconds of the machine's clock.
+    /// Returns the first turn that the task's call was promised, in microseconds of the machine's
+    /// clock.
     pub fn turn() -> Option<u64> {
         PROMISED.try_with(Cell::get).ok().flatten()
     }

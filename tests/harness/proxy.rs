@@ -48,7 +48,8 @@ pub enum Network {
     Ends,
     /// Open connections are reset; new ones work.
     Resets,
-    /// After this many further bytes of replies one connection is reset; then the network is whole again.
+    /// After this many further bytes of replies one connection is reset; then the network is whole
+    /// again.
     ResetsAfter(usize),
     /// The server's direction is closed in an orderly manner, the client's stays open.
     HalfClosed,
@@ -56,8 +57,8 @@ pub enum Network {
     Refuses,
 }
 
-/// A proxy between a limiter and its server. It runs on a thread of its own, and a waiting test does not
-/// block it.
+/// A proxy between a limiter and its server. It runs on a thread of its own, and a waiting test
+/// does not block it.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,

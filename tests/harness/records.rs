@@ -1,5 +1,5 @@
-//! The records that callers keep of their calls, each written as it happens: a killed process leaves all
-//! that it has written.
+//! The records that callers keep of their calls, each written as it happens: a killed process
+//! leaves all that it has written.
 
 use std::{
     collections::BTreeMap,
@@ -114,8 +114,8 @@ impl Record {
 }
 
 impl Records {
-    /// Reads the output of a process that had certainly ended at this time. A killed one may not have
-    /// finished its last line.
+    /// Reads the output of a process that had certainly ended at this time. A killed one may not
+    /// have finished its last line.
     pub fn read(text: &str, ended: u64) -> Self {
         let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
         Self { records: lines.map(Record::read).collect(), ended }
@@ -163,8 +163,8 @@ impl Recorder {
         true
     }
 
-    /// Asks for units, and runs for so long. Then it settles the call at `to` units, if there is a number.
-    /// Returns `true` if the call was admitted.
+    /// Asks for units, and runs for so long. Then it settles the call at `to` units, if there is a
+    /// number. Returns `true` if the call was admitted.
     pub async fn meter(
         &self,
         limiter: &Limiter,

@@ -102,7 +102,8 @@ impl RedisServer {
     }
 
     fn try_start(port: u16, launch: Launch) -> Option<Self> {
-        // Sentinels and nodes stand still while they save what they know, on a busy disk for seconds.
+        // Sentinels and nodes stand still while they save what they know, on a busy disk for
+        // seconds.
         let in_memory = TempDir::new_in("/dev/shm");
         let directory = in_memory.or_else(|_| TempDir::new()).expect("a directory for the server");
         let process = spawn(port, directory.path(), &launch);
@@ -110,7 +111,8 @@ impl RedisServer {
         server.is_up().then_some(server)
     }
 
-    /// Waits until the server answers, or has given up: on its port another may answer, which took it first.
+    /// Waits until the server answers, or has given up: on its port another may answer, which took
+    /// it first.
     fn is_up(&mut self) -> bool {
         wait_for("redis-server", || {
             if self.process.try_wait().expect("the server's state").is_some() {
@@ -211,8 +213,8 @@ impl RedisServer {
         value.trim().parse().expect("a number")
     }
 
-    /// Returns the number of open connections over TCP. Those of [`command`](Self::command) are not among
-    /// them: a process that is just being started may hold one open for a moment.
+    /// Returns the number of open connections over TCP. Those of [`command`](Self::command) are not
+    /// among them: a process that is just being started may hold one open for a moment.
     pub fn clients(&self) -> usize {
         let clients: String = self.command("CLIENT LIST TYPE normal");
         clients.lines().filter(|client| !client.contains("redis.sock:")).count()

@@ -20,7 +20,8 @@ const PROCESSES: u32 = 3;
 /// The seed of runs that nobody sets, the same each time: what is red then is red by a change.
 const SEED: u64 = 20_261_128;
 
-/// The seed of a run: `MODEL_SEED`. With `MODEL_OPS` alone, or with `MODEL_SEED=random`, it is another one each time.
+/// The seed of a run: `MODEL_SEED`. With `MODEL_OPS` alone, or with `MODEL_SEED=random`, it is
+/// another one each time.
 #[must_use]
 pub fn seed() -> u64 {
     match env::var("MODEL_SEED") {
@@ -70,7 +71,8 @@ pub enum Step {
     Confirm(usize, bool),
     /// The advance of a charge, and its time after that, unless it is gone.
     Advance(usize, Option<u64>),
-    /// A pause of a caller of so many microseconds, and the times of charges after it, by their positions.
+    /// A pause of a caller of so many microseconds, and the times of charges after it, by their
+    /// positions.
     Pause(usize, u64, Vec<(usize, u64)>),
     /// Releases a permit.
     Release(LivePermit),
@@ -162,7 +164,8 @@ impl Schedule {
         Self { names: true, ..self }
     }
 
-    /// Adds calls that wait for their turns, of which some are given back, confirmed or advanced; and resets.
+    /// Adds calls that wait for their turns, of which some are given back, confirmed or advanced;
+    /// and resets.
     #[must_use]
     pub fn with_waits(self) -> Self {
         Self { waits: true, undoes: true, ..self }
@@ -174,8 +177,8 @@ impl Schedule {
         Self { pauses: true, ..self }
     }
 
-    /// Returns calls from `start` on with a clock that steps back now and then, and stays within the exact
-    /// integers of a script.
+    /// Returns calls from `start` on with a clock that steps back now and then, and stays within
+    /// the exact integers of a script.
     pub fn back_and_forth(case: &Case, start: u64, rng: Rng) -> Self {
         let cases = std::slice::from_ref(case);
         let forwards = Self::new(cases, By::Instant, start, rng);
@@ -195,7 +198,8 @@ impl Schedule {
         let is_penal = cases.iter().any(|case| case.policy.counts_rejected());
         let singles = match cases[0].is_single {
             true => u32::MAX,
-            // A recorded refusal is as alike as another unit of its instant: only its call knows which one it settles.
+            // A recorded refusal is as alike as another unit of its instant: only its call knows
+            // which one it settles.
             false if is_log && !is_penal && rng.bool() => rng.u32(..60),
             false => 0,
         };
@@ -318,8 +322,8 @@ impl Schedule {
 
     /// Returns the units at which a charge is settled.
     fn settled(&mut self, cost: u32) -> u32 {
-        // In memory the single units of a log have no ids: recorded refusals may have pushed out the one that is
-        // settled upward.
+        // In memory the single units of a log have no ids: recorded refusals may have pushed out
+        // the one that is settled upward.
         let is_log = self.policies[0].algorithm() == Algorithm::SlidingWindow;
         let is_penal = self.policies.iter().any(Policy::counts_rejected);
         let most = if self.by == By::Number && is_log && is_penal { cost } else { u32::MAX };
@@ -415,8 +419,8 @@ impl Schedule {
         Operation { caller, now, cost, record, policy, id, permit, max_wait }
     }
 
-    /// Returns the id of a new permit, or of one that the caller holds: a call whose reply was lost is
-    /// repeated.
+    /// Returns the id of a new permit, or of one that the caller holds: a call whose reply was lost
+    /// is repeated.
     fn permit(&mut self, caller: usize, record: bool) -> u64 {
         self.asked_permits += 1;
         let held = self.permits.iter().find(|it| it.caller == caller).map(|it| it.id);

@@ -19,8 +19,8 @@ pub fn url_of_sentinels(sentinels: &[RedisServer]) -> String {
     format!("{}/{NAME}", url_of("sentinel", sentinels))
 }
 
-/// A primary, its replica, and three sentinels. A primary without an answer for half a second is replaced
-/// once two of them agree.
+/// A primary, its replica, and three sentinels. A primary without an answer for half a second is
+/// replaced once two of them agree.
 #[derive(Debug)]
 pub struct Sentinels {
     /// The first is the primary at the start.
@@ -35,7 +35,8 @@ impl Sentinels {
         Self::with_tls(&[])
     }
 
-    /// Starts all five with TLS for servers and clients, with these [arguments](crate::Authority::arguments).
+    /// Starts all five with TLS for servers and clients, with these
+    /// [arguments](crate::Authority::arguments).
     pub fn with_tls(tls: &[String]) -> Self {
         let mut tls = tls.to_owned();
         if !tls.is_empty() {

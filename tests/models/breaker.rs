@@ -1,4 +1,5 @@
-//! The breakers of two servers that redirect calls to each other: drives [`Breaker`] and [`BreakerGuard`].
+//! The breakers of two servers that redirect calls to each other: drives [`Breaker`] and
+//! [`BreakerGuard`].
 
 use std::mem;
 

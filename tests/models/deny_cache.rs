@@ -1,5 +1,5 @@
-//! Remembered refusals while other processes reset the caller: drives [`DenyCache`] and the sliding window's
-//! [`State`].
+//! Remembered refusals while other processes reset the caller: drives [`DenyCache`] and the sliding
+//! window's [`State`].
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
-//! Models: every order of calls, replies, losses, crashes, ticks and cancels, through the code that decides.
+//! Models: every order of calls, replies, losses, crashes, ticks and cancels, through the code that
+//! decides.
 //!
-//! Each file beside this one is a module of `ratelimit-runtime`, whose private code it drives or copies: its first
-//! lines name it. Each invariant is one line of `properties`. A field of the model breaks a rule on purpose, and a
-//! test sees the invariant fail.
+//! Each file beside this one is a module of `ratelimit-runtime`, whose private code it drives or
+//! copies: its first lines name it. Each invariant is one line of `properties`. A field of the
+//! model breaks a rule on purpose, and a test sees the invariant fail.
 
 use std::{
     fmt::{self, Debug, Write},
@@ -80,7 +81,8 @@ impl<M> Explored for M where
 {
 }
 
-/// Explores all sequences of so many steps, and compares the number of states with the table in `guide/failures.md`.
+/// Explores all sequences of so many steps, and compares the number of states with the table in
+/// `guide/failures.md`.
 pub(crate) fn assert_holds(name: &str, steps: usize, model: impl Explored) {
     let checked = model.checker().target_max_depth(steps).spawn_bfs().join();
     checked.assert_properties();

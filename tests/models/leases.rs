@@ -1,5 +1,5 @@
-//! Leases of a process with crashes, lost messages, resets and turns: drives [`Stock`]. The store is a copy of
-//! `log/lease.lua`.
+//! Leases of a process with crashes, lost messages, resets and turns: drives [`Stock`]. The store
+//! is a copy of `log/lease.lua`.
 
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ const KEPT: &str = "no call uses units from before its caller's reset";
 
 #[derive(Default)]
 struct Leases {
-    /// An entry counts from the time at which its units were taken, and not from their last possible use.
+    /// An entry counts from the time at which its units were taken, and not from their last
+    /// possible use.
     stamps_at_the_start: bool,
     /// A process that was reset uses units from before.
     keeps_after_reset: bool,

@@ -1,4 +1,5 @@
-//! A line with cancels, overrides and questions asked anew: drives [`KeyQueue`] and the log's [`State`].
+//! A line with cancels, overrides and questions asked anew: drives [`KeyQueue`] and the log's
+//! [`State`].
 
 use std::{
     fmt::{self, Debug, Formatter},

@@ -1,5 +1,6 @@
-//! Permits with timeouts, lost messages, crashes and clock steps: a copy of the permits of `gates.lua` and of
-//! `renew.lua`, without those who wait, and of [`HeldPermit`](super::HeldPermit).
+//! Permits with timeouts, lost messages, crashes and clock steps: a copy of the permits of
+//! `gates.lua` and of `renew.lua`, without those who wait, and of
+//! [`HeldPermit`](super::HeldPermit).
 
 use std::collections::BTreeMap;
 

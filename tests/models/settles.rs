@@ -1,5 +1,5 @@
-//! Settles with crashes, lost replies and resets: drives the fixed window's [`State`], behind a copy of the numbers that
-//! `per_tier_line.lua` keeps.
+//! Settles with crashes, lost replies and resets: drives the fixed window's [`State`], behind a
+//! copy of the numbers that `per_tier_line.lua` keeps.
 
 use stateright::{Model, Property};
 

@@ -5,8 +5,8 @@ use crate::period;
 
 const SECOND: u64 = 1_000_000;
 
-/// Returns the most units that a sliding window of `units` in `length` seconds admits in `span` seconds: the
-/// best of all sequences, a count for each second.
+/// Returns the most units that a sliding window of `units` in `length` seconds admits in `span`
+/// seconds: the best of all sequences, a count for each second.
 fn most(length: u64, units: u64, span: u64) -> u64 {
     fn extend(length: u64, units: u64, span: u64, admitted: &mut Vec<u64>) -> u64 {
         if admitted.len() as u64 == span {

@@ -62,8 +62,8 @@ fn buckets(draft: &Draft<'_>) -> impl Iterator<Item = ((u64, u64), u64)> {
     })
 }
 
-/// Returns the tokens that a bucket of this period and threshold regains during a lease, rounded up. A
-/// bucket under a lease holds so many fewer.
+/// Returns the tokens that a bucket of this period and threshold regains during a lease, rounded
+/// up. A bucket under a lease holds so many fewer.
 ///
 /// Tokens on lease leave the bucket before they are used, and the bucket refills meanwhile.
 #[must_use]

@@ -17,8 +17,8 @@ pub(crate) struct LastBlock {
 }
 
 impl LastBlock {
-    /// Refuses the calls of a blocked caller. Of others a peek is admitted, and a take is an offence: the window has
-    /// refused a call that lacked as many units as the request's cost.
+    /// Refuses the calls of a blocked caller. Of others a peek is admitted, and a take is an
+    /// offence: the window has refused a call that lacked as many units as the request's cost.
     pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
         let kind = if now < self.until { OutcomeKind::Gated } else { OutcomeKind::Plain };
         if now >= self.until {
@@ -50,8 +50,8 @@ impl LastBlock {
         self.lacked = request.cost;
     }
 
-    /// Gives back units that were taken at a time before the block began. Once its call has lacked none, the block
-    /// is lifted, and its offence is taken back.
+    /// Gives back units that were taken at a time before the block began. Once its call has lacked
+    /// none, the block is lifted, and its offence is taken back.
     pub(super) fn lift(&mut self, taken: Timestamp, units: u32) {
         if self.until > self.began && self.began >= taken {
             self.lacked = self.lacked.saturating_sub(units);

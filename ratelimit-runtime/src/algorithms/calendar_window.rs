@@ -1,8 +1,8 @@
 //! The window of the calendar in plain Rust: the rule of `calendar_window.lua`, for one process.
 //!
-//! It has no `turn` and no `early`, because one process has one database of zones, by which each window has one end. It
-//! has a zone and `before`, because the system's clock may be set while the store's goes on: a window that seemed to be
-//! over is then the present one of its zone once more.
+//! It has no `turn` and no `early`, because one process has one database of zones, by which each
+//! window has one end. It has a zone and `before`, because the system's clock may be set while the
+//! store's goes on: a window that seemed to be over is then the present one of its zone once more.
 
 use super::{
     per_tier::{Count, GivenBack},
@@ -14,9 +14,11 @@ use crate::{
     time::{Micros, Timestamp},
 };
 
-/// The last window of one unit of the calendar that has counted. Under another zone of the same unit it goes on.
+/// The last window of one unit of the calendar that has counted. Under another zone of the same
+/// unit it goes on.
 ///
-/// Invariant: a window that is not over counts every unit recorded since its start, whichever policy decides.
+/// Invariant: a window that is not over counts every unit recorded since its start, whichever
+/// policy decides.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct DatedWindow {
@@ -24,8 +26,8 @@ pub(crate) struct DatedWindow {
     period: Micros,
     /// The zone of its start and its end.
     zone: Option<Zone>,
-    /// The time from which on it has the units of all charges: its start, or that of another window of which
-    /// it has taken over the units.
+    /// The time from which on it has the units of all charges: its start, or that of another window
+    /// of which it has taken over the units.
     since: Timestamp,
     start: Timestamp,
     span: Span,
@@ -103,9 +105,10 @@ impl Count for DatedWindow {
         self.start > now
     }
 
-    /// Replaces an empty window by the present one, and with its units one of the same zone, as the process's clock may
-    /// have been set: it ends with its unit of the calendar, and the next one is empty. A window of another zone goes
-    /// on, unless it starts in the future, or much earlier than the present one.
+    /// Replaces an empty window by the present one, and with its units one of the same zone, as the
+    /// process's clock may have been set: it ends with its unit of the calendar, and the next one
+    /// is empty. A window of another zone goes on, unless it starts in the future, or much earlier
+    /// than the present one.
     fn date(&mut self, policy: &Policy, tier: &Tier, now: Timestamp) {
         let present = Self::new(policy, *tier, now);
         let is_of_zone = present.zone == self.zone;

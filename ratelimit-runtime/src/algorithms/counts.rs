@@ -97,8 +97,9 @@ impl Counts {
         of_any!(self, many => many.generation())
     }
 
-    /// Changes the units of a call. Returns the time for which the counts then last, if that is longer
-    /// than before; nothing if they have not changed. A window keeps at least so many of its units.
+    /// Changes the units of a call. Returns the time for which the counts then last, if that is
+    /// longer than before; nothing if they have not changed. A window keeps at least so many of its
+    /// units.
     pub(super) fn settle(&mut self, now: Timestamp, settle: &Settle, least: u32) -> Option<Micros> {
         of_any!(self, many => many.settle(now, settle, least))
     }
@@ -118,8 +119,8 @@ impl Counts {
         of_any!(self, many => many.heap_bytes())
     }
 
-    /// Returns `true` if a charge that is taken out can let a window start later, and so last longer than a
-    /// turn behind it has been promised by.
+    /// Returns `true` if a charge that is taken out can let a window start later, and so last
+    /// longer than a turn behind it has been promised by.
     pub(super) fn has_linked_windows(&self) -> bool {
         matches!(self, Self::Windows(many) if many.len() > 1)
     }

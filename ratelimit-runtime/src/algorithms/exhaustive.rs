@@ -23,7 +23,8 @@ fn after(state: &State, policy: &Policy, now: u64, units: u32) -> Option<State> 
     (units == 0 || take(&mut state, policy, now, units).admitted).then_some(state)
 }
 
-/// The units of the window before count by the part of it that the period still covers: no more, and no fewer.
+/// The units of the window before count by the part of it that the period still covers: no more,
+/// and no fewer.
 #[test]
 fn a_sliding_counter_admits_by_the_exact_weight() {
     let mut decisions = 0;
@@ -64,7 +65,8 @@ fn a_sliding_counter_admits_by_the_exact_weight() {
     assert!(decisions > 10_000, "{decisions}");
 }
 
-/// A bucket regains threshold / period tokens each microsecond, up to its size, without any rounding.
+/// A bucket regains threshold / period tokens each microsecond, up to its size, without any
+/// rounding.
 #[test]
 fn a_token_bucket_refills_by_the_exact_rate() {
     let mut decisions = 0;

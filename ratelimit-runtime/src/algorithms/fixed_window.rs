@@ -17,8 +17,8 @@ use crate::{
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct Window {
     period: Micros,
-    /// The time from which on it has the units of all charges: its start, or an earlier time if it has taken
-    /// over those of another window.
+    /// The time from which on it has the units of all charges: its start, or an earlier time if it
+    /// has taken over those of another window.
     since: Timestamp,
     start: Timestamp,
     units: u32,

@@ -1,8 +1,8 @@
 //! The line of the algorithms that count: calls that wait for their turns. The same rule as
 //! `per_tier_line.lua`.
 //!
-//! While turns lie ahead, a call is decided as if it came at the last one. A call that may wait takes
-//! its units at the time at which it is admitted there.
+//! While turns lie ahead, a call is decided as if it came at the last one. A call that may wait
+//! takes its units at the time at which it is admitted there.
 
 mod state;
 #[cfg(test)]
@@ -43,8 +43,8 @@ pub(crate) struct TurnsAhead {
 struct PromisedTurn {
     at: Timestamp,
     units: u32,
-    /// The generation in its mark. A bucket that is full when the turn comes gets it. If the bucket is
-    /// not full by then, it keeps its generation, and such a charge is not given back.
+    /// The generation in its mark. A bucket that is full when the turn comes gets it. If the bucket
+    /// is not full by then, it keeps its generation, and such a charge is not given back.
     generation: Generation,
 }
 
@@ -127,15 +127,17 @@ impl TurnsAhead {
         self.turns.back().map_or(now, |last| last.at.max(now))
     }
 
-    /// Returns the time until the state decides like an absent one: that of the tail, by which the base is replaced at the
-    /// last turn. A turn that has come may have left the base a debt, where the tail had no unit left to take. The debt
-    /// counts only in a tail that is made anew from the base, and with each such tail the state gets a new expiry.
+    /// Returns the time until the state decides like an absent one: that of the tail, by which the
+    /// base is replaced at the last turn. A turn that has come may have left the base a debt, where
+    /// the tail had no unit left to take. The debt counts only in a tail that is made anew from the
+    /// base, and with each such tail the state gets a new expiry.
     fn lasts(&self, now: Timestamp) -> Micros {
         let end = self.end(now);
         end - now + self.tail.lasts(end)
     }
 
-    /// Returns `true` if no turn lies ahead, or the promises are forgotten: the clock has stepped back.
+    /// Returns `true` if no turn lies ahead, or the promises are forgotten: the clock has stepped
+    /// back.
     fn is_over(&self, now: Timestamp) -> bool {
         self.end(now) == now || self.promised > now + STEP
     }
@@ -164,8 +166,8 @@ impl TurnsAhead {
         }
     }
 
-    /// Returns the first turn from `end` on at which the call is admitted; nothing if it cannot wait until then, would
-    /// pass now, or finds the line full.
+    /// Returns the first turn from `end` on at which the call is admitted; nothing if it cannot
+    /// wait until then, would pass now, or finds the line full.
     fn first_turn(
         &self,
         end: Timestamp,
@@ -236,8 +238,8 @@ impl TurnsAhead {
             Some(index) if settle.lowered() > 0 && !self.may_lower(index) => false,
             Some(index) if to == 0 => self.turns.remove(index).is_some(),
             Some(index) => mem::replace(&mut self.turns[index].units, to) != to,
-            // Of several windows each stays open: one without a unit would start later, and last into a
-            // turn that was promised after its end.
+            // Of several windows each stays open: one without a unit would start later, and last
+            // into a turn that was promised after its end.
             None => {
                 let least = self.base.has_linked_windows().into();
                 self.base.settle(now, settle, least).is_some()
@@ -248,15 +250,16 @@ impl TurnsAhead {
         }
     }
 
-    /// Returns `true` if each turn behind this one keeps its room when the turn has fewer units. With
-    /// windows of several periods, one of them could then start later, and last into such a turn.
+    /// Returns `true` if each turn behind this one keeps its room when the turn has fewer units.
+    /// With windows of several periods, one of them could then start later, and last into such a
+    /// turn.
     fn may_lower(&self, index: usize) -> bool {
         let is_last = self.turns.back().is_some_and(|last| last.at == self.turns[index].at);
         is_last || !self.base.has_linked_windows()
     }
 
-    /// Moves the turn of this place to the earliest time at which it has room, if no other lies before it.
-    /// Returns the turn, and `false` if it has room only later.
+    /// Moves the turn of this place to the earliest time at which it has room, if no other lies
+    /// before it. Returns the turn, and `false` if it has room only later.
     fn advance(&mut self, now: Timestamp, place: LinePlace<'_>) -> Option<(Timestamp, bool)> {
         let index = self.index(place.mark, place.cost)?;
         let first = self.turns.partition_point(|turn| turn.at <= now);

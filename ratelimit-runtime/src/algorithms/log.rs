@@ -1,7 +1,7 @@
 //! The sliding window in plain Rust: an exact log, the same rule as `log.lua`.
 //!
-//! While all calls take one unit, the log is their times. The first call that takes more, may wait or has a request
-//! id makes an entry of each.
+//! While all calls take one unit, the log is their times. The first call that takes more, may wait
+//! or has a request id makes an entry of each.
 
 mod entries;
 mod forecast;
@@ -31,8 +31,8 @@ use crate::{
 
 /// The calls of one caller, with their units.
 ///
-/// Invariant: nothing is missing that one of the policies counts which took units, or was new, within its longest
-/// period.
+/// Invariant: nothing is missing that one of the policies counts which took units, or was new,
+/// within its longest period.
 #[cfg_attr(test, derive(Clone, Debug, PartialEq))]
 pub(crate) enum Log {
     /// The time of each unit: the newest ones, up to the largest threshold of all policies.
@@ -170,7 +170,8 @@ impl Log {
         Some(outcome)
     }
 
-    /// Returns the bytes by which the heap grows at most if a decided call and so many units of it are recorded.
+    /// Returns the bytes by which the heap grows at most if a decided call and so many units of it
+    /// are recorded.
     fn growth(&self, own: u32, request: Request<'_>) -> usize {
         match self {
             Self::Units(_) if own == 0 => 0,
@@ -202,8 +203,8 @@ impl Log {
         }
     }
 
-    /// Keeps what a policy of this period counts, which has decided before the log has had entries. Returns the time
-    /// for which the state counts then.
+    /// Keeps what a policy of this period counts, which has decided before the log has had entries.
+    /// Returns the time for which the state counts then.
     pub(super) fn keep_period(&mut self, now: Timestamp, period: Micros) -> Micros {
         if let Self::Entries(entries) = self {
             entries.keep([period; 2], now, now);
@@ -213,8 +214,8 @@ impl Log {
 
     /// Changes the units of a call, at most once. Returns the time for which the state counts then.
     ///
-    /// Units that are given back were never taken. Units beyond those that were taken count from now
-    /// on, also if the log that took the others has expired since.
+    /// Units that are given back were never taken. Units beyond those that were taken count from
+    /// now on, also if the log that took the others has expired since.
     pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle) -> Micros {
         let Settle { from, to, mark, id, .. } = *settle;
         if to == from {
@@ -255,7 +256,8 @@ impl Log {
                 entries.end_line(now, mark.at);
             }
         } else {
-            // A young entry that is gone was settled before. A unit has none: it may have been one too many to keep.
+            // A young entry that is gone was settled before. A unit has none: it may have been one
+            // too many to keep.
             let is_young = mark.at + entries.longest_kept() > now;
             if at.is_none() && is_young && mark.charged.has_entry() {
                 return Micros::ZERO;
@@ -341,8 +343,8 @@ impl Log {
         }
     }
 
-    /// Returns the time until all entries have left, as far as a policy counts them. The latest call was decided for
-    /// `at`, which may be a turn that is not promised yet.
+    /// Returns the time until all entries have left, as far as a policy counts them. The latest
+    /// call was decided for `at`, which may be a turn that is not promised yet.
     pub(super) fn lasts(&self, at: Timestamp, now: Timestamp) -> Micros {
         let Self::Entries(entries) = self else { return Micros::ZERO };
         let newest = entries.newest().map(|newest| newest.min(at.max(entries.last_turn())));

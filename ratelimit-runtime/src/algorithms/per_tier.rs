@@ -50,8 +50,8 @@ impl<C: Count> OneTier<C> {
         Self { generation: Generation::next(), packed: C::Packed::default() }
     }
 
-    /// Decides a call. Returns what `several` makes of the counts that replace this one, if the call's policy needs
-    /// several.
+    /// Decides a call. Returns what `several` makes of the counts that replace this one, if the
+    /// call's policy needs several.
     pub(crate) fn decide<M>(
         &mut self,
         now: Timestamp,
@@ -142,8 +142,9 @@ impl<C: Count> ManyTiers<C> {
         size_of_val::<[C]>(&self.counts)
     }
 
-    /// Changes the units of a call. Returns the time for which the state then counts, if that is longer
-    /// than before; nothing if the state has not changed. A window keeps at least so many of its units.
+    /// Changes the units of a call. Returns the time for which the state then counts, if that is
+    /// longer than before; nothing if the state has not changed. A window keeps at least so many of
+    /// its units.
     pub(crate) fn settle(&mut self, now: Timestamp, settle: &Settle, least: u32) -> Option<Micros> {
         change(&mut self.header, &mut self.counts, now, settle, least)
     }
@@ -203,8 +204,8 @@ impl<C: Count> Working<C> {
         ManyTiers { header: self.header, counts: self.counts[..].into() }
     }
 
-    /// Decides by the counts of the policy's tiers, and counts in the others as well. Returns the outcome,
-    /// and `true` if the state has to be written.
+    /// Decides by the counts of the policy's tiers, and counts in the others as well. Returns the
+    /// outcome, and `true` if the state has to be written.
     #[inline]
     fn decide(&mut self, now: Timestamp, request: Request<'_>) -> (Outcome, bool) {
         let Request { policy, cost, op, .. } = request;
@@ -299,8 +300,8 @@ fn advance<C: Count>(header: &mut Header, counts: &mut [C], now: Timestamp) -> b
     is_ahead
 }
 
-/// Changes the units of a call, unless the state was emptied since. Returns the time for which the state then
-/// counts, if that is longer than before; nothing if the state has not changed.
+/// Changes the units of a call, unless the state was emptied since. Returns the time for which the
+/// state then counts, if that is longer than before; nothing if the state has not changed.
 #[inline]
 fn change<C: Count>(
     header: &mut Header,
@@ -329,8 +330,8 @@ fn change<C: Count>(
     Some(lasts(counts, now))
 }
 
-/// Gives units of a charge back to every count that contains them. A count has taken over no more of an
-/// earlier charge than those that were there before.
+/// Gives units of a charge back to every count that contains them. A count has taken over no more
+/// of an earlier charge than those that were there before.
 #[inline]
 fn lower<C: Count>(written: Timestamp, counts: &mut [C], charge: GivenBack) {
     // Mostly there is one, which needs no order.

@@ -22,8 +22,8 @@ use crate::{
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct Counter {
     period: Micros,
-    /// The time from which on both windows together have the units of all charges, if that is not the start
-    /// of the earlier one: they have taken over those of other counters. 0 if it is.
+    /// The time from which on both windows together have the units of all charges, if that is not
+    /// the start of the earlier one: they have taken over those of other counters. 0 if it is.
     since: Timestamp,
     /// The same of the later window alone.
     current_since: Timestamp,
@@ -32,7 +32,8 @@ pub(crate) struct Counter {
 }
 
 /// The time of the last write in two parts, so that a call in the same window divides nothing: the
-/// start of its window, and the time since then. That has fewer bits than the longest period, which are
+/// start of its window, and the time since then. That has fewer bits than the longest period, which
+/// are
 /// 45. Those above the 32nd are in the high bits of `period`.
 #[derive(Clone, Copy, Default)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
@@ -216,8 +217,8 @@ impl Counter {
         Self { period, since, current_since, previous: 0, current: 0 }
     }
 
-    /// Returns the time from which on both windows have the units of all charges, if the later one starts at
-    /// this time.
+    /// Returns the time from which on both windows have the units of all charges, if the later one
+    /// starts at this time.
     fn both_since(&self, start: Timestamp) -> Timestamp {
         Some(self.since).filter(|since| since.get() > 0).unwrap_or(start - self.period)
     }
@@ -283,8 +284,8 @@ impl Position {
         position
     }
 
-    /// Returns the units of which a share counts, fewer than `units` if their product with the ticks of a
-    /// period would exceed 2^53.
+    /// Returns the units of which a share counts, fewer than `units` if their product with the
+    /// ticks of a period would exceed 2^53.
     #[inline]
     fn weighing(self, units: u32) -> u64 {
         if units <= self.threshold {
@@ -326,8 +327,8 @@ impl Position {
     }
 }
 
-/// Returns an upper bound of the units that the counters recorded from `at` on, and the time from which on it has
-/// the units of all charges. Of equal ones the first.
+/// Returns an upper bound of the units that the counters recorded from `at` on, and the time from
+/// which on it has the units of all charges. Of equal ones the first.
 fn recorded_since(
     at: Timestamp,
     counters: &[Counter],

@@ -6,8 +6,9 @@ use crate::{
     time::Micros,
 };
 
-/// Returns the outcome of a decided call. `numbers` returns the units left in the tier of an index, and the
-/// time until its full quota is back; `until` returns the time until the tier has this many units.
+/// Returns the outcome of a decided call. `numbers` returns the units left in the tier of an index,
+/// and the time until its full quota is back; `until` returns the time until the tier has this many
+/// units.
 #[inline]
 pub(super) fn outcome_of(
     request: Request<'_>,
@@ -43,8 +44,8 @@ pub(super) fn outcome_of(
     outcome
 }
 
-/// Returns the outcome of a call behind others that wait for their turns, the last of them `ahead` from
-/// now. One unit can be had `one` after that. The numbers of `outcome` are those of that turn.
+/// Returns the outcome of a call behind others that wait for their turns, the last of them `ahead`
+/// from now. One unit can be had `one` after that. The numbers of `outcome` are those of that turn.
 pub(super) fn behind(outcome: Outcome, ahead: Micros, one: Micros) -> Outcome {
     let (one, reset) = (ahead + one, ahead + outcome.reset);
     let (wait, more) =

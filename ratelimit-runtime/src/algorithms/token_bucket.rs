@@ -13,20 +13,23 @@ use crate::{
 ///
 /// A call that is settled above its cost may leave a debt, of one full bucket at most.
 ///
-/// Invariant: whichever policy decides, the tokens are taken from every bucket of the state, each of
-/// which is refilled at its own rate. All charges together give a bucket back no more than they took from it.
+/// Invariant: whichever policy decides, the tokens are taken from every bucket of the state, each
+/// of which is refilled at its own rate. All charges together give a bucket back no more than they
+/// took from it.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct Level {
     bucket: BucketRate,
-    /// The time from which on charges are of this bucket; 0 if it has been there since the state's first call.
+    /// The time from which on charges are of this bucket; 0 if it has been there since the state's
+    /// first call.
     since: Timestamp,
     /// The content of the bucket, in parts of a token; below 0 it is a debt.
     parts: i64,
-    /// The parts that the bucket lacks because of earlier charges, which it has taken over from others.
+    /// The parts that the bucket lacks because of earlier charges, which it has taken over from
+    /// others.
     carried: i64,
-    /// The units of charges up to a time for which the bucket had no tokens: what comes back of these charges is first
-    /// for those.
+    /// The units of charges up to a time for which the bucket had no tokens: what comes back of
+    /// these charges is first for those.
     untaken: u32,
     untaken_until: Timestamp,
 }
@@ -46,8 +49,8 @@ pub(crate) struct PackedLevel {
 /// The low bits of a word, below its share of the burst.
 const LOW_48: u64 = (1 << 48) - 1;
 
-/// The bit of a packed token that makes the content a debt. No token has it: a period has fewer than
-/// 2^45 microseconds. So the rate differs from that of any policy, and the call is not plain.
+/// The bit of a packed token that makes the content a debt. No token has it: a period has fewer
+/// than 2^45 microseconds. So the rate differs from that of any policy, and the call is not plain.
 const DEBT: u64 = 1 << 47;
 
 const LOW_56: u64 = (1 << 56) - 1;
@@ -60,8 +63,8 @@ impl PackedLevel {
         Self { token, parts: (burst >> 8) << 56, written: burst << 56, refill }
     }
 
-    /// Returns an empty bucket of this rate and size, and the content and the time of the last write, if this bucket
-    /// has them.
+    /// Returns an empty bucket of this rate and size, and the content and the time of the last
+    /// write, if this bucket has them.
     #[inline]
     fn read(&self, bucket: BucketRate, burst: u32) -> Option<(Self, u64, Timestamp)> {
         let own = Self::new(bucket.token, self.refill, burst);
@@ -149,7 +152,8 @@ impl Count for Level {
         self.bucket == other.bucket
     }
 
-    /// The fewest whole tokens in any of the others. Without their charges, it would have those of the smallest one.
+    /// The fewest whole tokens in any of the others. Without their charges, it would have those of
+    /// the smallest one.
     fn carried(self, others: &[Self], written: Timestamp, now: Timestamp) -> Self {
         // Whole tokens, rounded down also for a debt: the new bucket has no more than the others.
         let tokens = |it: &Self, parts: i64| parts.div_euclid(it.bucket.token.cast_signed());
@@ -278,8 +282,8 @@ impl Level {
         self.parts.max(0).unsigned_abs()
     }
 
-    /// Returns this level, not above a full bucket and not below its largest debt. Both together are
-    /// at most 2^53, so that the script's numbers are exact.
+    /// Returns this level, not above a full bucket and not below its largest debt. Both together
+    /// are at most 2^53, so that the script's numbers are exact.
     fn bounded(&self, parts: i64) -> i64 {
         let debt = self.full().min(MAX_EXACT_INTEGER.cast_signed() - self.full());
         parts.max(-debt).min(self.full())

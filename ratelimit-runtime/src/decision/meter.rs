@@ -13,8 +13,8 @@ use super::Decision;
 /// A count of the units that a call takes, made by [`Decision::meter`]. When its last clone is
 /// dropped, the call is [settled](Decision::settle) at this count.
 ///
-/// A stream counts its chunks and owns the meter. A client that leaves half-way drops the stream, and
-/// pays for what it received.
+/// A stream counts its chunks and owns the meter. A client that leaves half-way drops the stream,
+/// and pays for what it received.
 ///
 /// ```
 /// use std::time::Duration;

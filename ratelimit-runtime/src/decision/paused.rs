@@ -16,7 +16,8 @@ impl Decision {
         Some((key, receipt.state.policy(key.name.text(), tier).with_flags(self.flags)))
     }
 
-    /// Returns the time of the call's charge by the clock of this limiter's store, if that has decided it.
+    /// Returns the time of the call's charge by the clock of this limiter's store, if that has
+    /// decided it.
     pub(crate) fn charged_at(&self, limiter: LimiterId) -> Option<Timestamp> {
         let receipt = self.receipt.as_ref()?;
         let is_known = receipt.limiter == limiter && self.decided_by == DecidedBy::Store;

@@ -49,7 +49,8 @@ impl Decision {
     }
 }
 
-/// The settle of a call, shared by all clones. The first clone puts it on the heap: most decisions have none.
+/// The settle of a call, shared by all clones. The first clone puts it on the heap: most decisions
+/// have none.
 struct Settlement(Mutex<SettleState>);
 
 enum SettleState {
@@ -127,9 +128,9 @@ impl Receipt {
         self.settlement.with(|progress| progress.first.map(|first| first.to))
     }
 
-    /// Claims the settle of the call at `to` units, unless it is done or under way. A settle after one
-    /// that failed has the units of the failed one, which may have been applied. Only a store that may
-    /// see a settle twice needs its number.
+    /// Claims the settle of the call at `to` units, unless it is done or under way. A settle after
+    /// one that failed has the units of the failed one, which may have been applied. Only a store
+    /// that may see a settle twice needs its number.
     #[inline]
     pub(crate) fn claim(&self, to: u32, is_numbered: bool) -> Option<SettleGuard<'_>> {
         self.settlement.with(|progress| {

@@ -8,11 +8,12 @@ use crate::{
     time::Micros,
 };
 
-/// The error of a call that is refused because as many calls of its caller are in flight as its limit
-/// allows.
+/// The error of a call that is refused because as many calls of its caller are in flight as its
+/// limit allows.
 ///
-/// Nobody knows the wait: a permit is free as soon as one of those calls ends. [`retry_after`](Self::retry_after) is a
-/// guess, without which many clients would repeat the call at once.
+/// Nobody knows the wait: a permit is free as soon as one of those calls ends.
+/// [`retry_after`](Self::retry_after) is a guess, without which many clients would repeat the call
+/// at once.
 ///
 /// ```
 /// use ratelimit_runtime::{Limiter, Policy, RateLimitError};
@@ -43,7 +44,8 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Creates the error with a spread of this wait. If it `is_shared`, several clients share the limit.
+    /// Creates the error with a spread of this wait. If it `is_shared`, several clients share the
+    /// limit.
     pub(crate) fn new(policy: &Policy, wait: Option<Duration>, is_shared: bool) -> Self {
         Self {
             policy: policy.name(),
@@ -77,15 +79,16 @@ impl Busy {
         self.policy
     }
 
-    /// Returns the wait that clients are told: a guess, between 1 and 2 s by default, so that they do not all repeat
-    /// their calls together. [`LimiterBuilder::retry_busy_after`](crate::LimiterBuilder::retry_busy_after) sets it.
+    /// Returns the wait that clients are told: a guess, between 1 and 2 s by default, so that they
+    /// do not all repeat their calls together.
+    /// [`LimiterBuilder::retry_busy_after`](crate::LimiterBuilder::retry_busy_after) sets it.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after.map(Duration::from)
     }
 
-    /// Returns `true` if several clients share the limit, and `false` if it is the caller's own. See
-    /// [`Exceeded::is_shared`](super::Exceeded::is_shared).
+    /// Returns `true` if several clients share the limit, and `false` if it is the caller's own.
+    /// See [`Exceeded::is_shared`](super::Exceeded::is_shared).
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.flags.has(Flags::SHARED)

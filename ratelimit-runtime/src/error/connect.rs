@@ -6,8 +6,8 @@ use super::{Fault, OneLine};
 
 /// The error of a limiter that could not be built.
 ///
-/// The message names the origin, such as an environment variable, the address, and the cause. It never
-/// contains a password.
+/// The message names the origin, such as an environment variable, the address, and the cause. It
+/// never contains a password.
 #[derive(thiserror::Error)]
 #[error("{origin}: {}", OneLine(fault))]
 pub struct ConnectError {

@@ -5,10 +5,11 @@ use std::time::Duration;
 use super::ceil_to_millis;
 use crate::{policy::Policy, time::Micros};
 
-/// The error of a call whose caller is shut out by an override: [`Override::deny`](crate::Override::deny).
+/// The error of a call whose caller is shut out by an override:
+/// [`Override::deny`](crate::Override::deny).
 ///
-/// With an end it is like a limit that is reached: over HTTP it is status 429 with the wait. Without one it is
-/// status 403.
+/// With an end it is like a limit that is reached: over HTTP it is status 429 with the wait.
+/// Without one it is status 403.
 ///
 /// ```
 /// use std::time::Duration;

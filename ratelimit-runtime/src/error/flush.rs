@@ -1,7 +1,7 @@
 //! The error of a flush.
 
-/// The error of a [flush](crate::Limiter::flush) after which Redis still counts too much: of commands that could not be
-/// sent, or of refused calls.
+/// The error of a [flush](crate::Limiter::flush) after which Redis still counts too much: of
+/// commands that could not be sent, or of refused calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "rate limit store: {unsent} settles, releases or leases could not be sent, \
@@ -18,14 +18,15 @@ impl FlushError {
         if unsent + unanswered == 0 { Ok(()) } else { Err(Self { unsent, unanswered }) }
     }
 
-    /// Returns the number of settles, of releases of permits, and of unused leases that were not sent.
+    /// Returns the number of settles, of releases of permits, and of unused leases that were not
+    /// sent.
     #[must_use]
     pub fn unsent(&self) -> usize {
         self.unsent
     }
 
-    /// Returns the number of calls that [`OnStoreError::Deny`](crate::OnStoreError::Deny) has refused, and whose late
-    /// reply has not come: Redis may count them.
+    /// Returns the number of calls that [`OnStoreError::Deny`](crate::OnStoreError::Deny) has
+    /// refused, and whose late reply has not come: Redis may count them.
     #[must_use]
     pub fn unanswered(&self) -> usize {
         self.unanswered

@@ -7,7 +7,8 @@ use std::{
 
 use crate::time::Micros;
 
-/// The wait of a [`Busy`](super::Busy), unless another one is set, and of an [`Unavailable`](super::Unavailable).
+/// The wait of a [`Busy`](super::Busy), unless another one is set, and of an
+/// [`Unavailable`](super::Unavailable).
 pub(crate) const GUESS: Duration = Duration::from_secs(1);
 
 /// Returns a wait between `wait` and twice that.

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write};
 
-/// A text that is displayed on one line. Characters that start a line, move the cursor or change the
-/// direction of writing are escaped.
+/// A text that is displayed on one line. Characters that start a line, move the cursor or change
+/// the direction of writing are escaped.
 pub(crate) struct OneLine<T>(pub(crate) T);
 
 impl<T: fmt::Display> fmt::Display for OneLine<T> {

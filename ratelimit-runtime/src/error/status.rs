@@ -33,8 +33,8 @@ impl ServerStatus {
         self.since
     }
 
-    /// Returns the number of commands that have failed since the last reply. While the circuit breaker is open, few
-    /// are sent.
+    /// Returns the number of commands that have failed since the last reply. While the circuit
+    /// breaker is open, few are sent.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures

@@ -26,8 +26,9 @@ impl Unavailable {
         self.policy
     }
 
-    /// Returns the wait that clients are told: a guess between 1 and 2 s, so that they do not all repeat their calls
-    /// together. A [circuit breaker](crate::guide::failures) tests a failing server at least once a second.
+    /// Returns the wait that clients are told: a guess between 1 and 2 s, so that they do not all
+    /// repeat their calls together. A [circuit breaker](crate::guide::failures) tests a failing
+    /// server at least once a second.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         self.retry_after.into()
@@ -48,7 +49,8 @@ pub(crate) type Replied<T> = Result<T, UnavailableReason>;
 #[non_exhaustive]
 pub enum UnavailableReason {
     /// No reply came within the limiter's deadline. The call may have been counted; under
-    /// [`Deny`](crate::OnStoreError::Deny) it [gets its units back](crate::guide::failures) if the reply comes later.
+    /// [`Deny`](crate::OnStoreError::Deny) it [gets its units back](crate::guide::failures) if the
+    /// reply comes later.
     DeadlineExceeded,
     /// The connection is down or was lost.
     Disconnected,
@@ -74,11 +76,12 @@ pub enum UnavailableReason {
     NoScripts,
     /// Redis is a node of a cluster without the key's slot, but the URL names a single server.
     Redirected,
-    /// The hash of overrides has more than 10 000 fields or 4 MB, and is not read. After 4 MB, it is
-    /// not read again for 30 s.
+    /// The hash of overrides has more than 10 000 fields or 4 MB, and is not read. After 4 MB, it
+    /// is not read again for 30 s.
     OverridesTooLarge,
-    /// The server, or a proxy before it, sent what cannot be the reply: more than 1 MiB, a reply that nobody
-    /// asked for, that of another call, or bytes of another protocol. The limiter reconnects.
+    /// The server, or a proxy before it, sent what cannot be the reply: more than 1 MiB, a reply
+    /// that nobody asked for, that of another call, or bytes of another protocol. The limiter
+    /// reconnects.
     UnexpectedReply,
     /// The store replied with another error.
     StoreError,

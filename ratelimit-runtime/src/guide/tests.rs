@@ -20,7 +20,8 @@ fn split(text: &str) -> (Vec<String>, Vec<&str>) {
     (code, prose)
 }
 
-/// Returns the parts of `line` between backticks, in the order of the alphabet: sentences may differ in theirs.
+/// Returns the parts of `line` between backticks, in the order of the alphabet: sentences may
+/// differ in theirs.
 fn names(line: &str) -> Vec<&str> {
     let mut names: Vec<_> = line.split('`').skip(1).step_by(2).collect();
     names.sort_unstable();

@@ -14,8 +14,8 @@ const NONE: &[u8] = b"/%none";
 
 /// The identity under which a call is counted: one or more parts.
 ///
-/// Every [`Display`](fmt::Display) type converts into a caller of one part. Different parts always make
-/// different callers: `("a/b", "c")` is not `("a", "b/c")`, and empty parts count.
+/// Every [`Display`](fmt::Display) type converts into a caller of one part. Different parts always
+/// make different callers: `("a/b", "c")` is not `("a", "b/c")`, and empty parts count.
 ///
 /// ```
 /// use ratelimit_runtime::Caller;
@@ -57,8 +57,8 @@ impl Caller {
         caller
     }
 
-    /// Returns `caller` as the second extractor of an identity finds it, after `Identity::or`. Apply it
-    /// twice for the third extractor.
+    /// Returns `caller` as the second extractor of an identity finds it, after `Identity::or`.
+    /// Apply it twice for the third extractor.
     pub fn fallback(caller: impl Into<Self>) -> Self {
         Self::from_parts(b"/%or").join(&caller.into())
     }
@@ -160,8 +160,8 @@ impl Caller {
         }
     }
 
-    /// Adds the part of [`push`](Self::push) for a number. Returns `false`, and adds nothing, if it has
-    /// more than eight digits.
+    /// Adds the part of [`push`](Self::push) for a number. Returns `false`, and adds nothing, if it
+    /// has more than eight digits.
     pub(crate) fn push_number(&mut self, number: u32) -> bool {
         self.parts.append_number(number)
     }
@@ -171,8 +171,8 @@ impl Caller {
         self.parts.append(NONE);
     }
 
-    /// Adds another caller as one part of a key: where the parts of several callers join, they stay apart. A
-    /// caller of one part is that part, and the first caller keeps its parts as they are.
+    /// Adds another caller as one part of a key: where the parts of several callers join, they stay
+    /// apart. A caller of one part is that part, and the first caller keeps its parts as they are.
     pub(crate) fn push_caller(&mut self, other: &Self) {
         let count = other.parts.split(|byte| *byte == b'/').skip(1).count();
         if count > 1 && !self.is_empty() {
@@ -234,8 +234,8 @@ impl fmt::Debug for Caller {
     }
 }
 
-/// A writer of one part. It changes to the digest of the escaped text once that is too long, so that
-/// memory is bounded for any input.
+/// A writer of one part. It changes to the digest of the escaped text once that is too long, so
+/// that memory is bounded for any input.
 struct PartWriter<'a> {
     parts: &'a mut InlineBytes,
     start: usize,

@@ -28,8 +28,8 @@ enum Part {
     Digest(String),
 }
 
-/// Asserts the property. The first byte selects the name and the algorithm. Parts follow, separated by
-/// 0xff; one of 0xfe alone is absent, and one of 0xfd alone is the shared caller.
+/// Asserts the property. The first byte selects the name and the algorithm. Parts follow, separated
+/// by 0xff; one of 0xfe alone is absent, and one of 0xfd alone is the shared caller.
 pub(crate) fn assert_property(bytes: &[u8]) {
     let Some((choice, rest)) = bytes.split_first() else { return };
     let choice = usize::from(*choice);

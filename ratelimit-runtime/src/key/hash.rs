@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, Hasher};
 use super::{CallerBytes, KeyRef};
 use crate::policy::PolicyName;
 
-/// The hasher of one store, with secret seeds. Callers choose their names; without the seeds they cannot
-/// choose names of one hash. A collision costs a comparison, and never merges two callers.
+/// The hasher of one store, with secret seeds. Callers choose their names; without the seeds they
+/// cannot choose names of one hash. A collision costs a comparison, and never merges two callers.
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct KeyHasher(foldhash::quality::RandomState);
 

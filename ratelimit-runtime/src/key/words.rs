@@ -1,5 +1,5 @@
-//! Short bytes as words: most callers are so short that they are two numbers, which are compared and
-//! hashed at once.
+//! Short bytes as words: most callers are so short that they are two numbers, which are compared
+//! and hashed at once.
 //!
 //! Bytes that are written one by one and read at once as a word make the processor wait until they
 //! have left its store buffer. These functions never write single bytes.
@@ -105,7 +105,8 @@ pub(super) fn pack_surely_plain(bytes: &[u8]) -> Option<u64> {
     is_surely_plain(word | padding & DIGITS).then_some(word)
 }
 
-/// Returns `true` if no byte needs an escape: the same rule as [`needs_escape`](super::needs_escape).
+/// Returns `true` if no byte needs an escape: the same rule as
+/// [`needs_escape`](super::needs_escape).
 pub(super) fn is_plain(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks();
     let padding = u64::MAX << (8 * rest.len());
@@ -116,7 +117,8 @@ pub(super) fn is_plain(bytes: &[u8]) -> bool {
 /// Eight digits `0`.
 const DIGITS: u64 = 0x30 * ONES;
 
-/// Returns `true` only if no byte needs an escape: all are from `0` to `z`, as those of most names are.
+/// Returns `true` only if no byte needs an escape: all are from `0` to `z`, as those of most names
+/// are.
 #[inline]
 fn is_surely_plain(word: u64) -> bool {
     // A byte below `0` borrows from the next one, and one after `z` sets its own high bit.
@@ -146,8 +148,8 @@ pub(super) const MAX_DIGITS: u32 = 8;
 #[inline]
 pub(super) fn digits(number: u32) -> (u64, usize) {
     debug_assert!(number < 10_u32.pow(MAX_DIGITS));
-    // Divides the number into two halves of four digits, these into pairs, and these into digits, all
-    // of a step at once. A division by a constant is a multiplication and a shift.
+    // Divides the number into two halves of four digits, these into pairs, and these into digits,
+    // all of a step at once. A division by a constant is a multiplication and a shift.
     let number = u64::from(number);
     let halves = (number / 10_000) | ((number % 10_000) << 32);
     let hundreds = ((halves * 10_486) >> 20) & 0x7f_0000_007f;

@@ -25,7 +25,8 @@ pub(crate) trait Admission: Sized + Send + 'static {
     }
 }
 
-/// A refusal that is not recorded yet: the outcome of a store, or the error of a call that its limit never admits.
+/// A refusal that is not recorded yet: the outcome of a store, or the error of a call that its
+/// limit never admits.
 pub(crate) struct Deferred {
     pub(super) recorder: Recorder,
     pub(super) refusal: Result<Outcome, RateLimitError>,

@@ -1,5 +1,5 @@
-//! Several calls, all or none: they are asked one after another, and what was taken is given back if one
-//! is refused.
+//! Several calls, all or none: they are asked one after another, and what was taken is given back
+//! if one is refused.
 
 use std::{array, future::poll_fn, task::Poll, time::Duration};
 
@@ -120,8 +120,8 @@ impl<T: AsCall> JointCall<T> {
         }
     }
 
-    /// Returns the charge that is to be given back because another call is refused, and its call. An earlier
-    /// call of a request id may have been charged: its units are not this call's.
+    /// Returns the charge that is to be given back because another call is refused, and its call.
+    /// An earlier call of a request id may have been charged: its units are not this call's.
     fn taken(&self) -> Option<(Call<'_>, &Decision)> {
         let decision = self.answer.as_ref()?.as_ref().ok()?;
         let call = self.call.as_ref()?.as_call();
@@ -168,7 +168,8 @@ impl<T: AsCall> Drop for JointCall<T> {
     }
 }
 
-/// Several calls. If they are `UNREAD`, nobody reads their decisions, and of the last admission none is kept.
+/// Several calls. If they are `UNREAD`, nobody reads their decisions, and of the last admission
+/// none is kept.
 struct AllCalls<'c, T: AsCall, const UNREAD: bool>(&'c mut [JointCall<T>]);
 
 impl<T: AsCall, const UNREAD: bool> AllCalls<'_, T, UNREAD> {
@@ -185,7 +186,8 @@ impl<T: AsCall, const UNREAD: bool> AllCalls<'_, T, UNREAD> {
         })
     }
 
-    /// Returns the call whose refusal is known without asking, of several the one with the longest wait.
+    /// Returns the call whose refusal is known without asking, of several the one with the longest
+    /// wait.
     fn known(&self) -> Option<usize> {
         // The refusal of a soft call ends nothing, so that no call is spared by asking it first.
         let hard = self.open().filter(|(index, _)| !self.0[*index].is_soft);
@@ -228,8 +230,8 @@ impl<T: AsCall, const UNREAD: bool> AllCalls<'_, T, UNREAD> {
         self.ask_after(self.known())
     }
 
-    /// Asks the calls until one has to be awaited, this one first. The call that may wait is asked before the
-    /// others, so that nothing is taken meanwhile.
+    /// Asks the calls until one has to be awaited, this one first. The call that may wait is asked
+    /// before the others, so that nothing is taken meanwhile.
     fn ask_after(&mut self, first: Option<usize>) -> AskedCalls {
         let waiting = self.waiting().next().map(|(index, _)| index);
         // A call that comes twice in this order is answered by then, and skipped.
@@ -317,8 +319,8 @@ pub(super) async fn ask_all(calls: &mut [JointCall<Call<'_>>]) -> Result<(), Rat
 }
 
 impl Call<'_> {
-    /// Returns the wait of a refusal that is known without asking; the longest one for a call that is
-    /// never admitted, or whose caller is shut out.
+    /// Returns the wait of a refusal that is known without asking; the longest one for a call that
+    /// is never admitted, or whose caller is shut out.
     fn known_wait(self) -> Option<Duration> {
         let effective = self.effective();
         if effective.answer().is_some() {
@@ -340,8 +342,8 @@ impl Call<'_> {
     }
 }
 
-/// Starts several calls. The result has the answers, none of which is a refusal unless its call is soft; or the
-/// refusal of one of them, by its index.
+/// Starts several calls. The result has the answers, none of which is a refusal unless its call is
+/// soft; or the refusal of one of them, by its index.
 pub fn decide_all<const N: usize>(parts: [JointCheck; N]) -> Started<JointAnswers<N, Answer>> {
     start_all::<N, false, _>(parts, JointCall::take_answer)
 }
@@ -376,8 +378,8 @@ fn start_all<const N: usize, const UNREAD: bool, A: 'static>(
     }
 }
 
-/// Drops the parts of a refused function. A layer keeps the permits of functions until their response has been sent, and
-/// this one has not run.
+/// Drops the parts of a refused function. A layer keeps the permits of functions until their
+/// response has been sent, and this one has not run.
 fn free<const N: usize>(parts: [JointCheck; N]) {
     drop(parts);
     observe::free_ended();

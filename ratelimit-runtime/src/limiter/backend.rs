@@ -33,7 +33,8 @@ pub(super) enum Store {
     Redis(Opaque<RedisBackend>),
 }
 
-/// The answer of a store, and the permit that an admitted call holds under a policy with `concurrency`.
+/// The answer of a store, and the permit that an admitted call holds under a policy with
+/// `concurrency`.
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Decided {
     pub(super) outcome: Replied<Outcome>,
@@ -104,8 +105,9 @@ impl Backend {
         }
     }
 
-    /// Takes units, and a permit, or refuses a unit: see [`State::take_units`](crate::algorithms::State::take_units).
-    /// Memory decides for a caller that it knows. On Redis units on lease and the deny cache decide about one unit.
+    /// Takes units, and a permit, or refuses a unit: see
+    /// [`State::take_units`](crate::algorithms::State::take_units). Memory decides for a caller
+    /// that it knows. On Redis units on lease and the deny cache decide about one unit.
     #[inline(always)]
     pub(super) fn take_units<A: PlainAnswer>(
         &self,
@@ -126,8 +128,8 @@ impl Backend {
         }
     }
 
-    /// Decides a call without an await, if calls are counted in memory, units are on lease or the deny
-    /// cache has its refusal, for longer than the call may wait.
+    /// Decides a call without an await, if calls are counted in memory, units are on lease or the
+    /// deny cache has its refusal, for longer than the call may wait.
     #[inline]
     pub(super) fn decide_now(
         &self,
@@ -143,8 +145,8 @@ impl Backend {
         }
     }
 
-    /// Returns the wait of a refusal in the deny cache, if it is longer than `max_wait`. The call is
-    /// not the one that revalidates.
+    /// Returns the wait of a refusal in the deny cache, if it is longer than `max_wait`. The call
+    /// is not the one that revalidates.
     pub(super) fn known_refusal(
         &self,
         request: Request<'_>,
@@ -155,8 +157,8 @@ impl Backend {
         self.redis()?.known_refusal(key, request, max_wait)
     }
 
-    /// Decides a call for which the deny cache has no refusal, and returns the permit of one that Redis has
-    /// admitted. The deadline runs from `asked` on.
+    /// Decides a call for which the deny cache has no refusal, and returns the permit of one that
+    /// Redis has admitted. The deadline runs from `asked` on.
     pub(super) async fn decide(
         &self,
         request: Request<'_>,
@@ -240,8 +242,8 @@ impl Backend {
         }
     }
 
-    /// Admits nobody under the key of a sliding window before the end of a pause. Returns `false` if `ends`, the time
-    /// at which it would have ended without delay, has come.
+    /// Admits nobody under the key of a sliding window before the end of a pause. Returns `false`
+    /// if `ends`, the time at which it would have ended without delay, has come.
     pub(super) async fn pause(
         &self,
         key: KeyRef<'_>,
@@ -257,8 +259,8 @@ impl Backend {
         }
     }
 
-    /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room. Returns the
-    /// turn, unless the charge is gone.
+    /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
+    /// Returns the turn, unless the charge is gone.
     pub(super) async fn advance(
         &self,
         key: &Key,

@@ -86,9 +86,9 @@ impl LimiterBuilder {
 
     /// Sets the start of every key in the store; `ratelimit:` by default.
     ///
-    /// Give each service that shares a Redis a prefix of its own. Under one prefix, limits of one name,
-    /// such as `login`, share their counts. A limiter on Redis without a prefix is logged at `warn`;
-    /// set the default to confirm it.
+    /// Give each service that shares a Redis a prefix of its own. Under one prefix, limits of one
+    /// name, such as `login`, share their counts. A limiter on Redis without a prefix is logged at
+    /// `warn`; set the default to confirm it.
     pub fn prefix(mut self, prefix: impl Into<Box<str>>) -> Self {
         self.prefix = Some(prefix.into());
         self
@@ -122,9 +122,9 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the number of callers in the deny cache; 16 384 by default, at most 1 048 576, 0 for none.
-    /// The cache repeats refusals of Redis without a command until the call could be admitted. Each
-    /// caller takes at most 1 KiB and the length of its key.
+    /// Sets the number of callers in the deny cache; 16 384 by default, at most 1 048 576, 0 for
+    /// none. The cache repeats refusals of Redis without a command until the call could be
+    /// admitted. Each caller takes at most 1 KiB and the length of its key.
     ///
     /// For each of these callers a process sends at most one command a second, whatever the costs.
     /// In addition it sends one at each end of a wait, and one for each admitted call. The page
@@ -156,8 +156,8 @@ impl LimiterBuilder {
     /// ones. All policies of one name are one limit. One limit alone fills three quarters of the
     /// memory. Of `n` flooded limits each fills `3 / (3n + 1)`. Every other limit finds room.
     ///
-    /// A call that finds memory full searches at most about 32 000 keys for expired ones, which takes
-    /// up to some hundred microseconds. The next call continues where it stopped.
+    /// A call that finds memory full searches at most about 32 000 keys for expired ones, which
+    /// takes up to some hundred microseconds. The next call continues where it stopped.
     ///
     /// ```
     /// use std::time::Duration;
@@ -188,18 +188,21 @@ impl LimiterBuilder {
     ///
     /// A key takes some 87 bytes. A caller of more than 16 bytes adds 56, and one of more than 54
     /// its length besides. A sliding window adds 8 bytes for each unit after the third: a threshold
-    /// of 1 000 takes up to 8 kB for each caller. Limits share the bytes as they share the keys, see [`max_keys`](Self::max_keys). A
-    /// caller that has a key is affected as well if its window would grow beyond the bound.
+    /// of 1 000 takes up to 8 kB for each caller. Limits share the bytes as they share the keys,
+    /// see [`max_keys`](Self::max_keys). A caller that has a key is affected as well if its window
+    /// would grow beyond the bound.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.settings.max_bytes = max_bytes;
         self
     }
 
-    /// Sets the maximum number of turns ahead under one key; 500 by default, 0 for none. A call that would
-    /// wait behind more is refused at once, whatever its [`max_wait`](crate::Check::max_wait).
+    /// Sets the maximum number of turns ahead under one key; 500 by default, 0 for none. A call
+    /// that would wait behind more is refused at once, whatever its
+    /// [`max_wait`](crate::Check::max_wait).
     ///
     /// On Redis the line is that of all processes. The calls that wait for a permit of
-    /// [`concurrency`](crate::Policy::concurrency) are a line of this process, with the same maximum.
+    /// [`concurrency`](crate::Policy::concurrency) are a line of this process, with the same
+    /// maximum.
     ///
     /// ```
     /// let limiter = ratelimit_runtime::Limiter::builder().max_line(2_000).in_memory();
@@ -209,8 +212,9 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the longest [pause](crate::Limiter::pause) of a caller; 24 hours by default, at most 31 days. A longer one
-    /// is cut, and logged at `warn`: the remote service chooses it, and may be wrong.
+    /// Sets the longest [pause](crate::Limiter::pause) of a caller; 24 hours by default, at most 31
+    /// days. A longer one is cut, and logged at `warn`: the remote service chooses it, and may be
+    /// wrong.
     ///
     /// ```
     /// use std::time::Duration;
@@ -223,8 +227,8 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the wait that clients are told by a [`Busy`](crate::Busy), or `None` for none; 1 s by default. It is a guess, and
-    /// spread: each client gets a time between this one and twice that.
+    /// Sets the wait that clients are told by a [`Busy`](crate::Busy), or `None` for none; 1 s by
+    /// default. It is a guess, and spread: each client gets a time between this one and twice that.
     ///
     /// Without a wait many clients repeat a refused call at once, see
     /// [clients that wait](crate::guide::clients#clients-that-wait). A layer may set another one.
@@ -249,8 +253,8 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the function that is called for each [warning](crate::Check::warn_at): once for each caller and period,
-    /// over all processes. It must not block.
+    /// Sets the function that is called for each [warning](crate::Check::warn_at): once for each
+    /// caller and period, over all processes. It must not block.
     ///
     /// ```
     /// use std::{sync::mpsc, time::Duration};
@@ -281,8 +285,8 @@ impl LimiterBuilder {
 
     /// Adds a keyed digest of the caller to decision events, as the field `caller`; off by default.
     ///
-    /// The secret is needed to find out if a digest belongs to a certain caller. The same secret gives
-    /// the same digests in all processes.
+    /// The secret is needed to find out if a digest belongs to a certain caller. The same secret
+    /// gives the same digests in all processes.
     ///
     /// ```
     /// use ratelimit_runtime::Limiter;
@@ -295,7 +299,9 @@ impl LimiterBuilder {
         self
     }
 
-    /// Names callers as keys contain them in [`Limiter::refused_callers`](crate::Limiter::refused_callers) and on the live page; off by default.
+    /// Names callers as keys contain them in
+    /// [`Limiter::refused_callers`](crate::Limiter::refused_callers) and on the live page; off by
+    /// default.
     ///
     /// Names may be personal data. Events contain them only as [digests](Self::caller_digest).
     pub fn show_callers(mut self) -> Self {
@@ -316,13 +322,14 @@ impl LimiterBuilder {
         self
     }
 
-    /// Enables or disables the [overrides on Redis](crate::Overrides#method.follow_redis) of a limiter
-    /// that [`connect`](Self::connect), [`connect_lazy`](Self::connect_lazy) or
-    /// [`from_env`](Self::from_env) builds; enabled by default. They are the kill switch of a fleet.
+    /// Enables or disables the [overrides on Redis](crate::Overrides#method.follow_redis) of a
+    /// limiter that [`connect`](Self::connect), [`connect_lazy`](Self::connect_lazy) or
+    /// [`from_env`](Self::from_env) builds; enabled by default. They are the kill switch of a
+    /// fleet.
     ///
-    /// They cost two or three `HLEN`, `HGET` and `TIME` a second for each process, and `HGETALL` as often while
-    /// the hash of limits is not empty. `connect` and `from_env` return after the first poll, which the
-    /// [`deadline`](Self::deadline) bounds.
+    /// They cost two or three `HLEN`, `HGET` and `TIME` a second for each process, and `HGETALL` as
+    /// often while the hash of limits is not empty. `connect` and `from_env` return after the first
+    /// poll, which the [`deadline`](Self::deadline) bounds.
     ///
     /// ```no_run
     /// use ratelimit_runtime::Limiter;

@@ -12,8 +12,8 @@ use crate::{
     telemetry::LimitCounters,
 };
 
-/// A call as the pipeline receives it, from a check by hand, a task that outlives one, or an annotated
-/// function: references, which stay in registers.
+/// A call as the pipeline receives it, from a check by hand, a task that outlives one, or an
+/// annotated function: references, which stay in registers.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
     pub(crate) limiter: &'a Limiter,
@@ -31,7 +31,8 @@ impl<'a> Call<'a> {
         self.options.op == Op::Peek
     }
 
-    /// Returns the answer if the store cannot decide under this policy; none for that of the limiter.
+    /// Returns the answer if the store cannot decide under this policy; none for that of the
+    /// limiter.
     pub(super) fn on_store_error(self, policy: &Policy) -> Option<OnStoreError> {
         policy.answer(self.options.on_store_error)
     }

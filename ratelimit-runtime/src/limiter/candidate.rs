@@ -35,8 +35,8 @@ fn is_refused_otherwise(outcome: Replied<Outcome>) -> bool {
 }
 
 impl Call<'_> {
-    /// Decides a call by the candidate, after a store by the limit. Returns the charge of the candidate if the decision
-    /// `is_read`: a settle then changes both.
+    /// Decides a call by the candidate, after a store by the limit. Returns the charge of the
+    /// candidate if the decision `is_read`: a settle then changes both.
     #[cold]
     pub(super) fn try_after(
         self,
@@ -56,8 +56,8 @@ impl Call<'_> {
         is_read.then_some(charge)
     }
 
-    /// Decides a call by the candidate that is too large for the limit, if it has one. The limit is asked whether it
-    /// would also refuse one unit, for another reason than its numbers.
+    /// Decides a call by the candidate that is too large for the limit, if it has one. The limit is
+    /// asked whether it would also refuse one unit, for another reason than its numbers.
     #[cold]
     pub(super) fn try_too_large(self, effective: &Effective<'_>) {
         if let Some((policy, candidate)) = effective.candidate() {
@@ -78,7 +78,8 @@ impl Call<'_> {
         }
     }
 
-    /// Decides the call by the candidate, after a look at the limit if one is given. On Redis, a task does it.
+    /// Decides the call by the candidate, after a look at the limit if one is given. On Redis, a
+    /// task does it.
     fn decide_by_candidate(self, policy: &Policy, look: Option<Policy>, trial: Trial) {
         let options = *self.options;
         if !self.is_tried() {

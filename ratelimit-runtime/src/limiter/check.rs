@@ -90,8 +90,8 @@ impl<'a> Check<'a> {
     }
 
     /// Sets an id under which the call is charged once. Until the policy's longest period has
-    /// passed since the charge, a check with the same id is admitted without another one. If it has another cost, its
-    /// settle does nothing.
+    /// passed since the charge, a check with the same id is admitted without another one. If it has
+    /// another cost, its settle does nothing.
     ///
     /// Ids belong to one caller under one policy. They need a
     /// [sliding window](crate::Algorithm::SlidingWindow) without
@@ -106,72 +106,77 @@ impl<'a> Check<'a> {
 
     /// Sets how long the call waits for room instead of being refused at once; 0 by default.
     ///
-    /// Calls that wait stand in a line: first come, first served, for each policy and caller. A call is
-    /// promised its turn when it arrives, and takes its units as of then. It is refused at once if the turn
-    /// comes later than `max_wait`, or if the line is [full](crate::LimiterBuilder::max_line). While calls
-    /// wait, a call that does not wait is refused, with the wait until the end of the line.
+    /// Calls that wait stand in a line: first come, first served, for each policy and caller. A
+    /// call is promised its turn when it arrives, and takes its units as of then. It is refused at
+    /// once if the turn comes later than `max_wait`, or if the line is
+    /// [full](crate::LimiterBuilder::max_line). While calls wait, a call that does not wait is
+    /// refused, with the wait until the end of the line.
     ///
-    /// Dropping the future gives the turn to the next call of the same policy and cost in this process, and so
-    /// on; the last turn is given back. Nobody is served later than promised. A fixed window with several tiers keeps
-    /// the units of a turn that is given back, unless no other turn comes after it; and while calls wait, a
-    /// refund leaves one unit in each of its windows. A call with a [request id](Self::request_id) keeps its
-    /// turn for its repetition.
+    /// Dropping the future gives the turn to the next call of the same policy and cost in this
+    /// process, and so on; the last turn is given back. Nobody is served later than promised. A
+    /// fixed window with several tiers keeps the units of a turn that is given back, unless no
+    /// other turn comes after it; and while calls wait, a refund leaves one unit in each of its
+    /// windows. A call with a [request id](Self::request_id) keeps its turn for its repetition.
     ///
-    /// On Redis the line is that of all processes. Each call is one script, and each process asks for its
-    /// line once a second. When calls of several processes leave, the order between processes may change.
-    /// A call in a sliding window is also refused at once if more than some 32 000 calls have to leave the
-    /// window before it. While calls wait under a key, and for two seconds after, no process gets units of it
-    /// on [lease](Policy::lease): Redis decides each call.
+    /// On Redis the line is that of all processes. Each call is one script, and each process asks
+    /// for its line once a second. When calls of several processes leave, the order between
+    /// processes may change. A call in a sliding window is also refused at once if more than some
+    /// 32 000 calls have to leave the window before it. While calls wait under a key, and for two
+    /// seconds after, no process gets units of it on [lease](Policy::lease): Redis decides each
+    /// call.
     ///
-    /// Resets, refunds and settles reach a line at once if this process makes them, and within a second if
-    /// another does. [Overrides](crate::Overrides) reach the calls of each process at once. Under a higher limit
-    /// calls come nearer, one after the other, and none is refused. Under a lower limit calls keep their turns
-    /// while the first one has room. Without room for the first turn, the calls that were promised a turn under a
-    /// higher limit ask anew, in order. The others keep their turns.
+    /// Resets, refunds and settles reach a line at once if this process makes them, and within a
+    /// second if another does. [Overrides](crate::Overrides) reach the calls of each process at
+    /// once. Under a higher limit calls come nearer, one after the other, and none is refused.
+    /// Under a lower limit calls keep their turns while the first one has room. Without room for
+    /// the first turn, the calls that were promised a turn under a higher limit ask anew, in order.
+    /// The others keep their turns.
     ///
-    /// The call waits for Redis too. While Redis cannot decide, it asks again with pauses, and is answered by
-    /// [`OnStoreError`] only when `max_wait` has passed. [`Decision::decided_by`](crate::Decision::decided_by)
-    /// returns who admitted it.
+    /// The call waits for Redis too. While Redis cannot decide, it asks again with pauses, and is
+    /// answered by [`OnStoreError`] only when `max_wait` has passed.
+    /// [`Decision::decided_by`](crate::Decision::decided_by) returns who admitted it.
     ///
-    /// A call in a line also waits for a permit of [`concurrency`](Policy::concurrency), and holds it while it
-    /// waits for its turn. A peek and a call of 0 units never wait.
+    /// A call in a line also waits for a permit of [`concurrency`](Policy::concurrency), and holds
+    /// it while it waits for its turn. A peek and a call of 0 units never wait.
     ///
     /// [`Decision::waited`](crate::Decision::waited) returns the time waited. The guide has the
     /// [wait to expect](crate::guide::waiting#lines).
     ///
     /// # Faults of lines
     ///
-    /// A waiting call has its turn by the clock of its process, and needs Redis only for a question once a second
-    /// for its line.
+    /// A waiting call has its turn by the clock of its process, and needs Redis only for a question
+    /// once a second for its line.
     ///
-    /// - **Redis cannot decide.** The call asks again, after pauses of 20 ms to 320 ms, until Redis answers or its
-    ///   `max_wait` has passed. Only then does it get the answer of [`OnStoreError`]. A call whose turn comes
-    ///   during the outage arrives anew.
-    /// - **The reply is lost with its connection.** A sliding window recognizes the charge of the call. A bucket,
-    ///   a counter and a fixed window may charge it once more for each lost reply.
-    /// - **Redis has lost the turn**, by a restart, a failover or `FLUSHALL`. The process notices within a second,
-    ///   and its calls arrive anew, in their order. Turns that come before that pass, beside what the new counts
-    ///   admit.
-    /// - **The clock of Redis steps.** Calls pass at their turns by the clock of their process. Redis no longer
-    ///   counts the turns that lay ahead, and admits others beside them.
+    /// - **Redis cannot decide.** The call asks again, after pauses of 20 ms to 320 ms, until Redis
+    ///   answers or its `max_wait` has passed. Only then does it get the answer of
+    ///   [`OnStoreError`]. A call whose turn comes during the outage arrives anew.
+    /// - **The reply is lost with its connection.** A sliding window recognizes the charge of the
+    ///   call. A bucket, a counter and a fixed window may charge it once more for each lost reply.
+    /// - **Redis has lost the turn**, by a restart, a failover or `FLUSHALL`. The process notices
+    ///   within a second, and its calls arrive anew, in their order. Turns that come before that
+    ///   pass, beside what the new counts admit.
+    /// - **The clock of Redis steps.** Calls pass at their turns by the clock of their process.
+    ///   Redis no longer counts the turns that lay ahead, and admits others beside them.
     /// - **A process is killed.** Its turns pass unused.
-    /// - **A process has no processor time.** Its calls pass late, so a remote may see more calls than the
-    ///   threshold within a period.
+    /// - **A process has no processor time.** Its calls pass late, so a remote may see more calls
+    ///   than the threshold within a period.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.options.max_wait(max_wait);
         self
     }
 
-    /// Admits the call only if at least this share of each tier is left after it, in percent; 0 by default.
+    /// Admits the call only if at least this share of each tier is left after it, in percent; 0 by
+    /// default.
     ///
-    /// It is for calls that matter less: others find the share when they come, and may use all of it. The
-    /// share is rounded up to whole units, and is one of the [burst](Policy::burst) of a token bucket, and of the
-    /// [permits](Policy::concurrency) too. [`Decision::remaining`] and [`Decision::threshold`] are what a call with
-    /// the same share may use. A share of all units, such as 100, fails with
-    /// [`TooLarge`](crate::RateLimitError::TooLarge).
+    /// It is for calls that matter less: others find the share when they come, and may use all of
+    /// it. The share is rounded up to whole units, and is one of the [burst](Policy::burst) of a
+    /// token bucket, and of the [permits](Policy::concurrency) too. [`Decision::remaining`] and
+    /// [`Decision::threshold`] are what a call with the same share may use. A share of all units,
+    /// such as 100, fails with [`TooLarge`](crate::RateLimitError::TooLarge).
     ///
-    /// It does not go with [`max_wait`](Self::max_wait), [`count_rejected`](Policy::count_rejected) and a
-    /// [`lease`](Policy::lease): the check fails with [`InvalidPolicy`](crate::InvalidPolicy).
+    /// It does not go with [`max_wait`](Self::max_wait), [`count_rejected`](Policy::count_rejected)
+    /// and a [`lease`](Policy::lease): the check fails with
+    /// [`InvalidPolicy`](crate::InvalidPolicy).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -193,17 +198,19 @@ impl<'a> Check<'a> {
         self
     }
 
-    /// Warns of the caller once this share of the quota is used, in percent: at most once in a period, over all
-    /// processes. By default nobody warns.
+    /// Warns of the caller once this share of the quota is used, in percent: at most once in a
+    /// period, over all processes. By default nobody warns.
     ///
-    /// An admitted call after which at most the rest is left warns, unless another one has done so within the
-    /// period. [`LimiterBuilder::on_warning`](crate::LimiterBuilder::on_warning) receives the warning. It is also
-    /// logged at `info`, and counted as `ratelimit_warnings_total`. A task asks Redis for it, which this call does
-    /// not await. Peeks and calls that no store counts do not warn. While Redis cannot decide, each process warns
+    /// An admitted call after which at most the rest is left warns, unless another one has done so
+    /// within the period. [`LimiterBuilder::on_warning`](crate::LimiterBuilder::on_warning)
+    /// receives the warning. It is also logged at `info`, and counted as
+    /// `ratelimit_warnings_total`. A task asks Redis for it, which this call does not await. Peeks
+    /// and calls that no store counts do not warn. While Redis cannot decide, each process warns
     /// for itself under [`OnStoreError::Local`], and not at all otherwise.
     ///
-    /// The policy has one tier; otherwise the check fails with [`InvalidPolicy`](crate::InvalidPolicy). Under an
-    /// override with several tiers, that with the fewest units left warns.
+    /// The policy has one tier; otherwise the check fails with
+    /// [`InvalidPolicy`](crate::InvalidPolicy). Under an override with several tiers, that with the
+    /// fewest units left warns.
     pub fn warn_at(mut self, percent: u32) -> Self {
         self.options.warn_at(percent);
         self

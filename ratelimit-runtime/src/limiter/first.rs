@@ -36,20 +36,23 @@ impl Admission for Tried {
 }
 
 impl Limiter {
-    /// Decides a call that the first of several checks pays for which is admitted, such as that of a plan and then that of
-    /// credits. This limiter decides them, whichever made them.
+    /// Decides a call that the first of several checks pays for which is admitted, such as that of
+    /// a plan and then that of credits. This limiter decides them, whichever made them.
     ///
-    /// They are asked one after another, until one is admitted. Its [`Decision`] has the name of the limit that has
-    /// paid, and a settle or a refund goes to it. One limit pays for the whole call.
+    /// They are asked one after another, until one is admitted. Its [`Decision`] has the name of
+    /// the limit that has paid, and a settle or a refund goes to it. One limit pays for the whole
+    /// call.
     ///
-    /// If all refuse, the refusal is that of the limit which may admit the call the soonest. Metrics, events, and
-    /// observers see one call: that of the limit which has paid, or whose refusal is returned.
+    /// If all refuse, the refusal is that of the limit which may admit the call the soonest.
+    /// Metrics, events, and observers see one call: that of the limit which has paid, or whose
+    /// refusal is returned.
     ///
-    /// A limit passes the call on if it is [reached](RateLimitError::Exceeded), [busy](RateLimitError::Busy), or can
-    /// [never](RateLimitError::TooLarge) admit a call of its cost. Any other error is returned at once: the next budget
-    /// pays for no outage, and for no caller who is shut out. A check with a [`max_wait`](Check::max_wait) waits
-    /// before it passes the call on. A [request id](Check::request_id) is known to the limit that has paid alone, so that a
-    /// repetition may be paid by an earlier one.
+    /// A limit passes the call on if it is [reached](RateLimitError::Exceeded),
+    /// [busy](RateLimitError::Busy), or can [never](RateLimitError::TooLarge) admit a call of its
+    /// cost. Any other error is returned at once: the next budget pays for no outage, and for no
+    /// caller who is shut out. A check with a [`max_wait`](Check::max_wait) waits before it passes
+    /// the call on. A [request id](Check::request_id) is known to the limit that has paid alone, so
+    /// that a repetition may be paid by an earlier one.
     ///
     /// ```
     /// use std::time::Duration;

@@ -20,12 +20,12 @@ use crate::{
 static SHOWN_TIERS: Mutex<BTreeMap<&str, usize>> = Mutex::new(BTreeMap::new());
 
 impl Limiter {
-    /// Sets the metrics of limits that change without a call: `ratelimit_limit`, `ratelimit_enforcement`,
-    /// `ratelimit_used_share`, `ratelimit_local_share`, `ratelimit_permits_held`, `ratelimit_units_total` and
-    /// `ratelimit_refused_total`.
+    /// Sets the metrics of limits that change without a call: `ratelimit_limit`,
+    /// `ratelimit_enforcement`, `ratelimit_used_share`, `ratelimit_local_share`,
+    /// `ratelimit_permits_held`, `ratelimit_units_total` and `ratelimit_refused_total`.
     ///
-    /// Call it before each scrape. The page [`guide::operating`](crate::guide::operating#metrics) describes them. With the
-    /// feature `metrics`.
+    /// Call it before each scrape. The page [`guide::operating`](crate::guide::operating#metrics)
+    /// describes them. With the feature `metrics`.
     ///
     /// ```
     /// # fn render() -> String { String::new() }
@@ -39,7 +39,8 @@ impl Limiter {
         telemetry::describe_metrics();
         let counted = stats::snapshot();
         let (mut limits, mut by_hand) = (policies(), policies_by_hand());
-        // Whoever checks the limit of a function by hand, such as a page of usage, does not know of its dry run.
+        // Whoever checks the limit of a function by hand, such as a page of usage, does not know of
+        // its dry run.
         by_hand.retain(|it| limits.iter().all(|limit| limit.name() != it.name()));
         limits.append(&mut by_hand);
         for limit in &limits {
@@ -50,7 +51,8 @@ impl Limiter {
         }
     }
 
-    /// Records the numbers and the enforcement of a limit under the current overrides, and returns its policy.
+    /// Records the numbers and the enforcement of a limit under the current overrides, and returns
+    /// its policy.
     fn record_limit(&self, limit: &RegisteredPolicy) -> Policy {
         let (name, shared) = (limit.name(), Caller::shared());
         let declared = if limit.is_dry_run() { Enforcement::DryRun } else { Enforcement::On };
@@ -63,7 +65,8 @@ impl Limiter {
         {
             tier_gauge(name, index).set(tier.threshold());
         }
-        // An override may have had more tiers. The recorder is called without the lock: it may come back.
+        // An override may have had more tiers. The recorder is called without the lock: it may come
+        // back.
         let tiers = policy.tiers().len();
         let shown =
             *SHOWN_TIERS.lock().entry(name).and_modify(|it| *it = tiers.max(*it)).or_insert(tiers);

@@ -9,12 +9,12 @@ static INSTALLED: OnceCell<Limiter> = OnceCell::new();
 static EMBEDDED: OnceCell<Limiter> = OnceCell::new();
 
 /// Installs the limiter of annotated functions without an argument `limiter`, for the rest of the
-/// process. Until then an embedded limiter in memory decides their calls. If `RATELIMIT_URL` is set, that is logged
-/// once at `warn`.
+/// process. Until then an embedded limiter in memory decides their calls. If `RATELIMIT_URL` is
+/// set, that is logged once at `warn`.
 ///
 /// Build a limiter on Redis in a tokio runtime that lasts as long as the process, such as that of
-/// `main`: it carries the bytes of the connection. The page [`guide::testing`](crate::guide::testing) shows
-/// tests with limiters of their own.
+/// `main`: it carries the bytes of the connection. The page
+/// [`guide::testing`](crate::guide::testing) shows tests with limiters of their own.
 ///
 /// # Errors
 ///
@@ -47,7 +47,8 @@ pub fn limiter() -> &'static Limiter {
     INSTALLED.get().or_else(|| EMBEDDED.get()).unwrap_or_else(first_embedded)
 }
 
-/// Returns the embedded limiter at its first use, and warns if a store is named that it does not use.
+/// Returns the embedded limiter at its first use, and warns if a store is named that it does not
+/// use.
 #[cold]
 fn first_embedded() -> &'static Limiter {
     let mut is_first = false;

@@ -51,7 +51,8 @@ pub(super) fn isolated_limiter() -> Option<&'static Limiter> {
     ISOLATED.try_with(|isolated| isolated.limiter).ok()
 }
 
-/// Sets the time of the calendar of the current test's limiter. Returns nothing outside of one in memory.
+/// Sets the time of the calendar of the current test's limiter. Returns nothing outside of one in
+/// memory.
 #[cfg(feature = "calendar")]
 pub(crate) fn set_calendar(unix: u64) -> Option<()> {
     let limiter = isolated_limiter()?;
@@ -68,8 +69,8 @@ pub(super) fn has_planned() -> bool {
     change_planned(|planned| !planned.is_empty()).unwrap_or(false)
 }
 
-/// Returns the outcome that is planned for a call. One for its caller comes before one for all, and then one for its
-/// plan before one for all plans.
+/// Returns the outcome that is planned for a call. One for its caller comes before one for all, and
+/// then one for its plan before one for all plans.
 pub(super) fn planned_outcome(call: Call<'_>) -> Option<Result<Outcome, UnavailableReason>> {
     let Call { policy, caller, options, .. } = call;
     let refusal = change_planned(|planned| {
@@ -91,7 +92,8 @@ pub(super) fn planned_outcome(call: Call<'_>) -> Option<Result<Outcome, Unavaila
         PlannedRefusal::Exceeded(_) if policy.tiers().is_empty() => Ok(Outcome::busy()),
         PlannedRefusal::Exceeded(wait) => {
             let wait = wait.map_or(policy.longest_period(), Into::into);
-            // Messages and header fields are about the shortest tier that has such a wait, else the longest.
+            // Messages and header fields are about the shortest tier that has such a wait, else the
+            // longest.
             let tiers = (0..).zip(policy.tiers()).map(|(index, tier)| (index, tier.micros()));
             let fit =
                 |(_, period): &(u8, Micros)| (*period < wait, period.get().abs_diff(wait.get()));

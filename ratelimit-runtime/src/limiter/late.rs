@@ -1,4 +1,5 @@
-//! The units and the permit of a call that was refused because Redis had not answered in time: they are given back.
+//! The units and the permit of a call that was refused because Redis had not answered in time: they
+//! are given back.
 
 use std::sync::Arc;
 
@@ -11,13 +12,15 @@ use crate::{
     request::{OnStoreError, Op, Outcome, Request},
 };
 
-/// Returns `true` if the units of a call are given back. A repetition of a request id finds its charge instead.
+/// Returns `true` if the units of a call are given back. A repetition of a request id finds its
+/// charge instead.
 fn has_own_units(request: &Request<'_>) -> bool {
     request.id.is_none() && request.policy.has_window()
 }
 
 impl Call<'_> {
-    /// Returns `true` if the call is refused without a reply, and is to have back what Redis counts later.
+    /// Returns `true` if the call is refused without a reply, and is to have back what Redis counts
+    /// later.
     pub(super) fn is_refused_late(self, effective: &Effective<'_>, request: Request<'_>) -> bool {
         let of_call = self.on_store_error(request.policy);
         let on_store_error = self.limiter.inner.backend.on_store_error(of_call);

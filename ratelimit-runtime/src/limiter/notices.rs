@@ -26,7 +26,8 @@ struct Notice {
     is_invalid: bool,
     /// `true` once it was logged that a lease has few units.
     has_small_lease: bool,
-    /// The time of the last entry about the dry run, and the calls since then that it would have refused.
+    /// The time of the last entry about the dry run, and the calls since then that it would have
+    /// refused.
     dry_run_logged: Option<Instant>,
     would_be_refused: u64,
 }
@@ -58,8 +59,8 @@ impl Notices {
         }
     }
 
-    /// Logs the number of calls that would have been refused without the dry run, once a minute for each
-    /// limit.
+    /// Logs the number of calls that would have been refused without the dry run, once a minute for
+    /// each limit.
     pub(super) fn would_have_refused(&self, policy: &'static str, error: &RateLimitError) {
         let now = Instant::now();
         let calls = self.change(policy, |notice| {

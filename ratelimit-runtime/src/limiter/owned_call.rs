@@ -35,7 +35,8 @@ pub(crate) enum CallKind {
 }
 
 impl CallKind {
-    /// Returns `true` if the call is one of several that are decided together: it warns once all are admitted.
+    /// Returns `true` if the call is one of several that are decided together: it warns once all
+    /// are admitted.
     pub(super) fn is_joint(self) -> bool {
         matches!(self, Self::JointCheck | Self::JointFunction)
     }
@@ -67,7 +68,8 @@ pub struct Options {
     pub(crate) kind: CallKind,
     /// `true` if the key is the same for all clients.
     pub(crate) is_shared: bool,
-    /// `true` if nothing but a cost and an id is set: units are taken at once, and the declared enforcement refuses.
+    /// `true` if nothing but a cost and an id is set: units are taken at once, and the declared
+    /// enforcement refuses.
     pub(super) has_only_units: bool,
 }
 

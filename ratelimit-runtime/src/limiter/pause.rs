@@ -17,14 +17,15 @@ use crate::{
 pub(super) const MAX_PAUSE: Duration = Duration::from_secs(24 * 3_600);
 
 impl Limiter {
-    /// Admits none of `caller`'s calls under `policy` before `duration` is over, in no process: a remote service
-    /// has asked for a pause. `heed`, with the feature `tower`, reads that from its answer.
+    /// Admits none of `caller`'s calls under `policy` before `duration` is over, in no process: a
+    /// remote service has asked for a pause. `heed`, with the feature `tower`, reads that from its
+    /// answer.
     ///
-    /// Calls that wait keep their order and their distances, and pass after the pause. One whose turn is then
-    /// beyond its [`max_wait`](crate::Check::max_wait) is refused. This process knows the new turns on return, and others
-    /// within a second. Other calls are refused, and wait for the exact rest. A pause only grows: a shorter one
-    /// changes nothing. It ends by itself, or by a [reset](Self::reset), and is at most
-    /// [`max_pause`](crate::LimiterBuilder::max_pause) long.
+    /// Calls that wait keep their order and their distances, and pass after the pause. One whose
+    /// turn is then beyond its [`max_wait`](crate::Check::max_wait) is refused. This process knows
+    /// the new turns on return, and others within a second. Other calls are refused, and wait for
+    /// the exact rest. A pause only grows: a shorter one changes nothing. It ends by itself, or by
+    /// a [reset](Self::reset), and is at most [`max_pause`](crate::LimiterBuilder::max_pause) long.
     ///
     /// ```
     /// use std::time::Duration;
@@ -46,10 +47,11 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// - [`RateLimitError::InvalidPolicy`] if the policy is no [sliding window](Policy::sliding_window), has a
-    ///   [lease](Policy::lease), or [counts rejected calls](Policy::count_rejected).
-    /// - [`RateLimitError::Unavailable`] if the store cannot write it within the deadline. This process keeps the
-    ///   pause for calls that it decides without Redis, and logs that at `warn`.
+    /// - [`RateLimitError::InvalidPolicy`] if the policy is no [sliding
+    ///   window](Policy::sliding_window), has a [lease](Policy::lease), or [counts rejected
+    ///   calls](Policy::count_rejected).
+    /// - [`RateLimitError::Unavailable`] if the store cannot write it within the deadline. This
+    ///   process keeps the pause for calls that it decides without Redis, and logs that at `warn`.
     pub async fn pause<'a>(
         &self,
         policy: &Policy,
@@ -61,8 +63,9 @@ impl Limiter {
         self.pause_key(key, policy, duration, None).await.map(drop)
     }
 
-    /// Pauses the key of an admitted call after a remote service has asked for it. Returns `false` if the pause is
-    /// over already, counted from the call's turn. The clock of another limiter's store is not compared.
+    /// Pauses the key of an admitted call after a remote service has asked for it. Returns `false`
+    /// if the pause is over already, counted from the call's turn. The clock of another limiter's
+    /// store is not compared.
     #[cfg(feature = "tower")]
     pub(crate) async fn pause_after(
         &self,

@@ -65,7 +65,8 @@ impl Call<'_> {
         Arc::new(InMemory { limiter, state, name, caller, _counted: counted })
     }
 
-    /// Decides a request for which the deny cache has no refusal. The deadline runs from `asked` on.
+    /// Decides a request for which the deny cache has no refusal. The deadline runs from `asked`
+    /// on.
     pub(super) async fn decide(
         self,
         effective: &Effective<'_>,

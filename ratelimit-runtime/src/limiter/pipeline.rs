@@ -1,7 +1,7 @@
 //! The one path of a call: effective policy, validation, backend, telemetry, answer.
 //!
-//! [`Call::start`](super::start) is the only entry. [`Call::finish`] is the exit of every call that a store
-//! decides, except of plain ones that nobody else reads. Calls that may wait are decided in
+//! [`Call::start`](super::start) is the only entry. [`Call::finish`] is the exit of every call that
+//! a store decides, except of plain ones that nobody else reads. Calls that may wait are decided in
 //! [`wait`](super::wait).
 
 use std::{sync::Arc, time::Duration};
@@ -33,7 +33,8 @@ impl<'a> Call<'a> {
         if options.leave == 0 { effective } else { effective.leaving(options.leave) }
     }
 
-    /// Returns `true` if a refusal may be followed by a wait. A dry run refuses nothing, nor does a limit that is off.
+    /// Returns `true` if a refusal may be followed by a wait. A dry run refuses nothing, nor does a
+    /// limit that is off.
     #[inline]
     pub(super) fn may_wait(self, effective: &Effective<'_>) -> bool {
         let Options { max_wait, cost, .. } = *self.options;
@@ -51,8 +52,9 @@ impl<'a> Call<'a> {
         self.request_under(effective.policy())
     }
 
-    /// Returns the answer of a call that no store decides: its caller is shut out, enforcement is off, a rule
-    /// is broken, or the limit can never admit the call. `end` ends the wait of one that has waited.
+    /// Returns the answer of a call that no store decides: its caller is shut out, enforcement is
+    /// off, a rule is broken, or the limit can never admit the call. `end` ends the wait of one
+    /// that has waited.
     #[inline]
     pub(super) fn answer_without_store<A: Admission>(
         self,
@@ -159,8 +161,8 @@ impl<'a> Call<'a> {
         limiter.inner.backend.decide_now(*request, caller, on_store_error)
     }
 
-    /// Records the outcome and builds the answer. Every check that a store decides ends here, except
-    /// a plain one that nobody else reads.
+    /// Records the outcome and builds the answer. Every check that a store decides ends here,
+    /// except a plain one that nobody else reads.
     #[inline]
     pub(super) fn finish<A: Admission>(
         self,
@@ -209,7 +211,8 @@ impl<'a> Call<'a> {
         self.enforce(effective, outcome, error, end)
     }
 
-    /// Returns the share of the policy under which this process has decided alone, if it was one, and records it.
+    /// Returns the share of the policy under which this process has decided alone, if it was one,
+    /// and records it.
     #[inline]
     pub(super) fn alone<'e>(
         self,
@@ -282,7 +285,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Refuses the call; in a dry run it passes. With an outcome the error is about the caller's quota.
+    /// Refuses the call; in a dry run it passes. With an outcome the error is about the caller's
+    /// quota.
     #[cold]
     fn enforce<A: Admission>(
         self,
@@ -327,14 +331,15 @@ impl<'a> Call<'a> {
         }))
     }
 
-    /// Returns `true` if several clients share the limit: its key is a literal, it counts all calls without a caller
-    /// together, or the request's caller is not in its key.
+    /// Returns `true` if several clients share the limit: its key is a literal, it counts all calls
+    /// without a caller together, or the request's caller is not in its key.
     #[inline(always)]
     pub(super) fn is_shared(self) -> bool {
         self.options.is_shared || !caller::is_of_current(self.caller)
     }
 
-    /// Tells a refused client of a shared limit a wait after those of the others. Only layers answer clients.
+    /// Tells a refused client of a shared limit a wait after those of the others. Only layers
+    /// answer clients.
     fn tell_turn(self, error: &mut Exceeded) {
         if error.is_shared() && observe::is_observed() {
             // All clients without a caller of their own look alike: none is told its turn again.
@@ -382,8 +387,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns the caller to whom the numbers of the call are shown. A dry run shows them to none: a
-    /// client that heeds them would hold calls back.
+    /// Returns the caller to whom the numbers of the call are shown. A dry run shows them to none:
+    /// a client that heeds them would hold calls back.
     fn observed_caller(self, effective: &Effective<'_>) -> Option<Caller> {
         (!effective.is_dry_run()).then(|| self.observed_as.unwrap_or(self.caller).clone())
     }

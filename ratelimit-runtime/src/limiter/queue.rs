@@ -1,9 +1,10 @@
 //! The queue of a key: its calls that wait in this process, for their turns and for permits.
 //!
-//! A turn belongs to the queue, and the call at its place passes at it. When a call leaves, those behind it
-//! move up to earlier turns, and the last turn is given back to the store. [`step`] has the progress of a call,
-//! and [`permits`] the order in which calls ask for permits. A change returns what follows from it as an
-//! [`Aftermath`], because stores are asked without the lock of the queues.
+//! A turn belongs to the queue, and the call at its place passes at it. When a call leaves, those
+//! behind it move up to earlier turns, and the last turn is given back to the store. [`step`] has
+//! the progress of a call, and [`permits`] the order in which calls ask for permits. A change
+//! returns what follows from it as an [`Aftermath`], because stores are asked without the lock of
+//! the queues.
 
 #[cfg(all(test, not(ratelimit_loom)))]
 #[path = "../../../tests/models/line.rs"]
@@ -86,7 +87,8 @@ pub(super) struct Aftermath {
     pub(super) checked: Option<QueuedTurn>,
     /// Permits that are dropped.
     pub(super) permits: Vec<Option<Arc<dyn Permit>>>,
-    /// The text of a key under which a call found no permit, and the time after which its queue looks again.
+    /// The text of a key under which a call found no permit, and the time after which its queue
+    /// looks again.
     pub(super) later: Option<(Arc<[u8]>, Duration)>,
 }
 
@@ -132,10 +134,11 @@ impl KeyQueue {
         }
     }
 
-    /// Frees the turn of a call that leaves. Those behind it with the same charge move up, and the turn of the last
-    /// of them is given back.
+    /// Frees the turn of a call that leaves. Those behind it with the same charge move up, and the
+    /// turn of the last of them is given back.
     fn free(&mut self, position: TurnPosition) {
-        // The call that becomes the first gets naps of its own. One behind it leaves the others theirs.
+        // The call that becomes the first gets naps of its own. One behind it leaves the others
+        // theirs.
         if self.line.is_first(position) {
             self.line.grace = None;
         }
@@ -166,8 +169,8 @@ impl KeyQueue {
         self.line.turns.insert(moved, turn);
     }
 
-    /// Lets calls ask anew. A turn that their store may still have is given back first. The call that is first
-    /// then asks whether it comes nearer.
+    /// Lets calls ask anew. A turn that their store may still have is given back first. The call
+    /// that is first then asks whether it comes nearer.
     pub(super) fn ask_anew(&mut self, is_taken: impl Fn(&QueuedTurn) -> bool) {
         // Without a change the line keeps its grace, and its first call need not ask.
         if !self.line.turns.values().any(&is_taken) {
@@ -185,8 +188,8 @@ impl KeyQueue {
         }
     }
 
-    /// Receives the standing of a turn under a policy, as of `seen`; none if its store has lost it. Redis may then
-    /// have lost all turns.
+    /// Receives the standing of a turn under a policy, as of `seen`; none if its store has lost it.
+    /// Redis may then have lost all turns.
     pub(super) fn receive_standing(
         &mut self,
         turn: &QueuedTurn,
@@ -242,8 +245,8 @@ impl KeyQueue {
         self.move_turn(position, standing.at);
     }
 
-    /// Receives the turns that a store has after a pause, in place of those that it was asked for. A call whose
-    /// turn is now beyond its wait asks anew: others may have left.
+    /// Receives the turns that a store has after a pause, in place of those that it was asked for.
+    /// A call whose turn is now beyond its wait asks anew: others may have left.
     pub(super) fn receive_turns(&mut self, asked: &[QueuedTurn], turns: &[Option<Timestamp>]) {
         self.line.is_moving = false;
         // The last one first, so that no turn is moved to another one's time.

@@ -10,7 +10,8 @@ use crate::{
 
 /// A caller with the number of its refused calls.
 ///
-/// It is passed in place of the caller, also if its name is not shown: to a look-up, a reset or an override of its own.
+/// It is passed in place of the caller, also if its name is not shown: to a look-up, a reset or an
+/// override of its own.
 #[derive(Clone, Debug)]
 pub struct RefusedCaller {
     caller: Caller,
@@ -40,7 +41,8 @@ impl RefusedCaller {
         self.name.as_deref()
     }
 
-    /// Returns the number of refused calls, which may be too large by [`at_most_wrong`](Self::at_most_wrong).
+    /// Returns the number of refused calls, which may be too large by
+    /// [`at_most_wrong`](Self::at_most_wrong).
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.count.calls
@@ -54,15 +56,17 @@ impl RefusedCaller {
 }
 
 impl Limiter {
-    /// Returns the counts of all processes of the fleet: those that [follow](crate::Overrides::follow_redis) the overrides
-    /// on this limiter's Redis.
+    /// Returns the counts of all processes of the fleet: those that
+    /// [follow](crate::Overrides::follow_redis) the overrides on this limiter's Redis.
     ///
-    /// A process reports every two seconds for ten seconds after each call of this, from the thread that polls the
-    /// overrides. The first call finds no reports. Nothing is written while nobody reads, and no call is slower.
-    /// The counts are those since the start of each process; subtract those of an earlier call to get rates.
+    /// A process reports every two seconds for ten seconds after each call of this, from the thread
+    /// that polls the overrides. The first call finds no reports. Nothing is written while nobody
+    /// reads, and no call is slower. The counts are those since the start of each process; subtract
+    /// those of an earlier call to get rates.
     ///
-    /// A report contains the eight callers that the process refused most under each limit in each window of time, in the
-    /// form of [`refused_callers`](Self::refused_callers): shown, as digests, or not at all.
+    /// A report contains the eight callers that the process refused most under each limit in each
+    /// window of time, in the form of [`refused_callers`](Self::refused_callers): shown, as
+    /// digests, or not at all.
     ///
     /// ```no_run
     /// # async fn print(limiter: &ratelimit_runtime::Limiter) -> Result<(), ratelimit_runtime::fleet::FleetError> {
@@ -75,22 +79,24 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`FleetError`](crate::fleet::FleetError) if the limiter is in memory, or Redis does not answer within the
-    /// deadline.
+    /// [`FleetError`](crate::fleet::FleetError) if the limiter is in memory, or Redis does not
+    /// answer within the deadline.
     #[cfg(feature = "overrides")]
     pub async fn fleet(&self) -> Result<crate::fleet::FleetStatus, crate::fleet::FleetError> {
         self.inner.overrides.fleet_status().await
     }
 
-    /// Returns the callers that this process refused most often under a limit, the most often refused first.
+    /// Returns the callers that this process refused most often under a limit, the most often
+    /// refused first.
     ///
-    /// The limit is a name, of a plan `api@pro`. Calls with the verdicts `Refused`, `Busy`, `Denied` and `TooLarge`
-    /// count, of all limiters of the process.
+    /// The limit is a name, of a plan `api@pro`. Calls with the verdicts `Refused`, `Busy`,
+    /// `Denied` and `TooLarge` count, of all limiters of the process.
     ///
-    /// The list is a sample in bounded memory. The threads of the process count in eight groups, each of which lists at
-    /// most 64 callers of the current minute, and 16 of each minute before. A caller of more than a 64th of the current
-    /// minute's refusals is always in it, and so is one of more than a 16th of a past minute's. Its refusals by groups that
-    /// do not list it are missing, and so may be those that two threads counted at the same moment.
+    /// The list is a sample in bounded memory. The threads of the process count in eight groups,
+    /// each of which lists at most 64 callers of the current minute, and 16 of each minute before.
+    /// A caller of more than a 64th of the current minute's refusals is always in it, and so is one
+    /// of more than a 16th of a past minute's. Its refusals by groups that do not list it are
+    /// missing, and so may be those that two threads counted at the same moment.
     ///
     /// Callers have no name unless [`show_callers`](crate::LimiterBuilder::show_callers) or
     /// [`caller_digest`](crate::LimiterBuilder::caller_digest) is set.

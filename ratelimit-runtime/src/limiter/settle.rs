@@ -43,8 +43,8 @@ impl Backend {
         }
     }
 
-    /// Claims the settle of a call at `to` units, unless it has no charge, is settled already, or another task is
-    /// about to settle it.
+    /// Claims the settle of a call at `to` units, unless it has no charge, is settled already, or
+    /// another task is about to settle it.
     #[inline]
     fn claim<'d>(
         &self,

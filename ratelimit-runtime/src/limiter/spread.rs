@@ -1,8 +1,10 @@
-//! The waits that clients of a shared limit are told: each another one, so that they do not come back together.
+//! The waits that clients of a shared limit are told: each another one, so that they do not come
+//! back together.
 //!
-//! A client that is refused while others wait gets the time after theirs: as many as the limit admits in one period
-//! come together, and the next ones a period later. Clients wait for whole seconds, so a period is a second longer here.
-//! One that repeats its call too early keeps its time.
+//! A client that is refused while others wait gets the time after theirs: as many as the limit
+//! admits in one period come together, and the next ones a period later. Clients wait for whole
+//! seconds, so a period is a second longer here. One that repeats its call too early keeps its
+//! time.
 
 use std::{
     collections::{HashMap, hash_map::RandomState},
@@ -15,10 +17,12 @@ use tokio::time::Instant;
 
 use crate::{caller::Caller, error::Exceeded};
 
-/// The number of limits and clients that are known. Beyond it all are forgotten, and get the exact waits again.
+/// The number of limits and clients that are known. Beyond it all are forgotten, and get the exact
+/// waits again.
 const MAX_KNOWN: usize = 4_096;
 
-/// The periods over which clients are spread. Beyond them the next clients get the first times again.
+/// The periods over which clients are spread. Beyond them the next clients get the first times
+/// again.
 const PERIODS: u32 = 4;
 
 /// Clients count whole seconds: without this they would come back just before the units are free.
@@ -86,7 +90,8 @@ impl Turns {
     fn after(self, error: &Exceeded, cost: u32) -> Option<Self> {
         let quota = error.quota().max(1);
         let periods = Some(self.units / quota).filter(|periods| *periods < PERIODS)?;
-        // The units of a period come free one after the other, the last one as the whole quota is back.
+        // The units of a period come free one after the other, the last one as the whole quota is
+        // back.
         let until_last = error.reset_after().saturating_sub(error.retry_after());
         let in_period =
             until_last.min(error.period()) * (self.units % quota) / quota.saturating_sub(1).max(1);

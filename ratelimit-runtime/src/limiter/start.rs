@@ -1,10 +1,12 @@
 //! The start of a call, the one entry of the pipeline.
 //!
-//! Most calls are [plain](Call::is_plain), and decided by [`Call::take_units`]. In memory it also decides calls that have a
-//! cost or a request id, or take a permit. [`Call::start_any`] starts all others, and plain ones that are left undecided.
+//! Most calls are [plain](Call::is_plain), and decided by [`Call::take_units`]. In memory it also
+//! decides calls that have a cost or a request id, or take a permit. [`Call::start_any`] starts all
+//! others, and plain ones that are left undecided.
 //!
-//! The road of a call is two questions, [`Call::takes_one_unit`] and [`Call::takes_units_in_memory`]. As one function that
-//! returns an enum, a plain call takes 9 to 28 instructions more (`--bench instructions`).
+//! The road of a call is two questions, [`Call::takes_one_unit`] and
+//! [`Call::takes_units_in_memory`]. As one function that returns an enum, a plain call takes 9 to
+//! 28 instructions more (`--bench instructions`).
 
 use std::{pin::Pin, sync::Arc};
 
@@ -23,8 +25,8 @@ use crate::{
     time::{Micros, Timestamp},
 };
 
-/// The future that brings an answer, on the heap: in place it would add some kilobytes to every future that
-/// contains it.
+/// The future that brings an answer, on the heap: in place it would add some kilobytes to every
+/// future that contains it.
 pub(super) type PendingAnswer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// An answer, or the future that brings it.
@@ -72,15 +74,16 @@ impl Call<'_> {
         }
     }
 
-    /// Returns `true` for a plain call of one unit, which memory, a lease or the deny cache may decide.
+    /// Returns `true` for a plain call of one unit, which memory, a lease or the deny cache may
+    /// decide.
     #[inline(always)]
     pub(super) fn takes_one_unit(self) -> bool {
         let Options { cost, id, .. } = self.options;
         *cost == 1 && id.is_none() && self.policy.is_one_tier() && self.is_plain()
     }
 
-    /// Returns `true` for a plain call with a cost or a permit, if memory may decide it. A refusal of several units in the
-    /// deny cache has more numbers than a plain one.
+    /// Returns `true` for a plain call with a cost or a permit, if memory may decide it. A refusal
+    /// of several units in the deny cache has more numbers than a plain one.
     #[inline(always)]
     pub(super) fn takes_units_in_memory(self) -> bool {
         let Options { cost, id, is_validated, .. } = self.options;
@@ -95,8 +98,8 @@ impl Call<'_> {
             && self.is_plain()
     }
 
-    /// Returns `true` for most calls: units are taken at once, no override changes the policy, and no subscriber sees the
-    /// call.
+    /// Returns `true` for most calls: units are taken at once, no override changes the policy, and
+    /// no subscriber sees the call.
     #[inline(always)]
     fn is_plain(self) -> bool {
         self.options.has_only_units
@@ -105,8 +108,8 @@ impl Call<'_> {
             && !has_planned()
     }
 
-    /// Takes the units of a plain call, and a permit. One that `IS_SINGLE` takes one unit and no permit. Mostly nobody
-    /// reads more of the answer than its times.
+    /// Takes the units of a plain call, and a permit. One that `IS_SINGLE` takes one unit and no
+    /// permit. Mostly nobody reads more of the answer than its times.
     #[inline(always)]
     pub(super) fn take_units<A: Admission, const IS_SINGLE: bool>(self) -> Started<Answer<A>> {
         // Before the call is counted, so that the first call of a thread is a sample.
@@ -150,7 +153,8 @@ impl Call<'_> {
         Started::Ready(Ok(A::new(permit, || self.counted(request, outcome()))))
     }
 
-    /// Returns the request of a plain call. One unit is a constant in the code of a call that `IS_SINGLE`.
+    /// Returns the request of a plain call. One unit is a constant in the code of a call that
+    /// `IS_SINGLE`.
     #[inline(always)]
     fn plain_request<const IS_SINGLE: bool>(&self) -> Request<'_> {
         if IS_SINGLE {
@@ -189,8 +193,8 @@ impl Call<'_> {
         self.effective().is_declared()
     }
 
-    /// Refuses a plain call. Its numbers are passed in registers: a copy of an answer that was just written
-    /// would wait for the write.
+    /// Refuses a plain call. Its numbers are passed in registers: a copy of an answer that was just
+    /// written would wait for the write.
     #[inline(never)]
     fn refuse<A>(
         self,
@@ -219,8 +223,9 @@ impl Call<'_> {
         Started::Ready(self.finish(&effective, recorder, &outcome, permit, CallEnd::default()))
     }
 
-    /// Starts a check of any kind. One that `is_left` is a plain one without a decision: units on lease and the deny
-    /// cache are not asked again, because this call may be the one that revalidates its refusal.
+    /// Starts a check of any kind. One that `is_left` is a plain one without a decision: units on
+    /// lease and the deny cache are not asked again, because this call may be the one that
+    /// revalidates its refusal.
     #[cold]
     #[inline(never)]
     fn start_any<A: Admission>(self, is_left: bool) -> Started<Answer<A>> {

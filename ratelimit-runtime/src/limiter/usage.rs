@@ -11,8 +11,8 @@ use crate::{
     registry::{self, RegisteredPolicy},
 };
 
-/// A limit for [`Limiter::usage`]: the name of an annotated function's limit, its entry in the registry, or
-/// a policy.
+/// A limit for [`Limiter::usage`]: the name of an annotated function's limit, its entry in the
+/// registry, or a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitRef<'a>(Result<Declared, &'a str>);
 
@@ -98,8 +98,8 @@ impl LimitUsage {
         self.concurrency.as_ref()
     }
 
-    /// Returns the time for which the caller is still shut out by a [`block`](Policy::block); none if it is not.
-    /// Until then its calls are refused, whatever is left in the tiers.
+    /// Returns the time for which the caller is still shut out by a [`block`](Policy::block); none
+    /// if it is not. Until then its calls are refused, whatever is left in the tiers.
     ///
     /// ```
     /// use std::time::Duration;
@@ -151,7 +151,8 @@ impl TierUsage {
         self.period
     }
 
-    /// Returns the largest number of units that can be left: the threshold, or the burst of a token bucket.
+    /// Returns the largest number of units that can be left: the threshold, or the burst of a token
+    /// bucket.
     #[must_use]
     pub fn quota(&self) -> u32 {
         self.quota
@@ -227,8 +228,8 @@ fn advice(nearest: Option<&str>) -> String {
 
 impl Limiter {
     /// Returns what `caller` has used of a limit and what is left, in each tier, and the rest of a
-    /// [block](LimitUsage::blocked_for). It takes nothing. The limit is
-    /// that of an annotated function, by its name or by [`policies_of`](crate::limits::policies_of), or a policy.
+    /// [block](LimitUsage::blocked_for). It takes nothing. The limit is that of an annotated
+    /// function, by its name or by [`policies_of`](crate::limits::policies_of), or a policy.
     ///
     /// ```
     /// use ratelimit_runtime::{Limiter, RateLimitError, limits::policies_of, rate_limit};
@@ -258,13 +259,14 @@ impl Limiter {
     /// ```
     ///
     /// One of [`Plans`](crate::Plans) is named with its plan, such as `api@pro`.
-    /// [`caller!`](crate::caller!) makes the caller of a `key` with several parts. A trait's default method
-    /// without a `name` counts under the type of its receiver too: `caller!(type_name::<T>(), user)`.
+    /// [`caller!`](crate::caller!) makes the caller of a `key` with several parts. A trait's
+    /// default method without a `name` counts under the type of its receiver too:
+    /// `caller!(type_name::<T>(), user)`.
     ///
     /// # Values that come with a call
     ///
-    /// A threshold such as `plan.searches` has no value without a call, and that of another caller's call would
-    /// be wrong. Pass the caller's own:
+    /// A threshold such as `plan.searches` has no value without a call, and that of another
+    /// caller's call would be wrong. Pass the caller's own:
     ///
     /// ```standalone_crate
     /// # use std::time::Duration;
@@ -289,9 +291,9 @@ impl Limiter {
     ///
     /// # Precision
     ///
-    /// On Redis, one command reads all tiers at one instant. In memory they are read one after the other.
-    /// Units on [lease](Policy::lease) and turns in a line are used. Of several functions that share a
-    /// name, a name means the first in [`policies`](crate::limits::policies);
+    /// On Redis, one command reads all tiers at one instant. In memory they are read one after the
+    /// other. Units on [lease](Policy::lease) and turns in a line are used. Of several functions
+    /// that share a name, a name means the first in [`policies`](crate::limits::policies);
     /// [`conflicts`](crate::limits::conflicts) shows those that differ.
     ///
     /// # Errors
@@ -299,8 +301,9 @@ impl Limiter {
     /// - [`UsageError::UnknownLimit`] if no annotated function has the name.
     /// - [`UsageError::HasPlans`] if the limit has [`Plans`](crate::Plans): `api@pro` is one.
     /// - [`UsageError::Dynamic`] if values of the limit come with each call.
-    /// - [`UsageError::Failed`] if the caller is [denied](crate::Denied), the policy breaks a rule or Redis does
-    ///   not answer, whatever [`on_store_error`](crate::LimiterBuilder::on_store_error) is.
+    /// - [`UsageError::Failed`] if the caller is [denied](crate::Denied), the policy breaks a rule
+    ///   or Redis does not answer, whatever
+    ///   [`on_store_error`](crate::LimiterBuilder::on_store_error) is.
     pub async fn usage<'a>(
         &self,
         limit: impl Into<LimitRef<'a>>,

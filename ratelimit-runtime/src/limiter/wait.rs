@@ -1,8 +1,8 @@
 //! Calls that may wait: each asks a store for a turn once, and passes when its turn has come.
 //!
-//! A call arrives, and asks its store. It is refused, passes, or gets a turn and sleeps until it comes. If no
-//! permit is free, it sleeps until it gets one. [`queue`](super::queue) has the calls of each key, and
-//! [`ask`] the questions to stores.
+//! A call arrives, and asks its store. It is refused, passes, or gets a turn and sleeps until it
+//! comes. If no permit is free, it sleeps until it gets one. [`queue`](super::queue) has the calls
+//! of each key, and [`ask`] the questions to stores.
 
 mod ask;
 #[cfg(all(test, ratelimit_loom))]
@@ -39,7 +39,8 @@ impl Drop for PatientCall {
 }
 
 impl Limiter {
-    /// Decides a call that may wait. An override that changes its effective policy leaves it in its queue.
+    /// Decides a call that may wait. An override that changes its effective policy leaves it in its
+    /// queue.
     pub(super) async fn wait<A: Admission>(self, call: OwnedCall, recorder: Recorder) -> Answer<A> {
         let waiter = Waiter::new(self.inner.backend.prefix(), call);
         let patient = PatientCall { limiter: self, waiter };

@@ -1,6 +1,8 @@
-//! Warnings of callers who have used most of a limit: once for each caller and period, over the fleet.
+//! Warnings of callers who have used most of a limit: once for each caller and period, over the
+//! fleet.
 //!
-//! A warning is itself a limit of one call a period, which is asked below the pipeline: nothing records it.
+//! A warning is itself a limit of one call a period, which is asked below the pipeline: nothing
+//! records it.
 
 use std::time::Duration;
 
@@ -54,7 +56,8 @@ impl Call<'_> {
         let decision = Decision::new(policy, outcome);
         let warning = Warning { percent, caller: self.caller.clone(), decision };
         let request = Request::new(&limit, Op::Take, 1);
-        // The deny cache may have the refusal of a warning from before another process has reset the caller.
+        // The deny cache may have the refusal of a warning from before another process has reset
+        // the caller.
         let has_crossed = outcome.remaining.saturating_add(cost) > mark;
         if !(has_crossed && backend.redis().is_some())
             && let Some(decided) = backend.decide_now(request, &of_policy, on_store_error)

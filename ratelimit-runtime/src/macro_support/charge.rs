@@ -39,8 +39,8 @@ impl Charge {
         Self(admission.decision())
     }
 
-    /// Settles the call at the units that `units` returns for its output, if a store counted it, and returns the
-    /// output.
+    /// Settles the call at the units that `units` returns for its output, if a store counted it,
+    /// and returns the output.
     #[inline]
     pub fn settle<T>(&self, output: T, units: impl FnOnce(&T) -> u32) -> T {
         if let Some(decision) = self.0.as_ref().filter(|decision| decision.is_counted()) {

@@ -60,8 +60,8 @@ impl<'a, T: ?Sized> Plain<'a, T> {
 /// A type that can be part of a [`key`](macro@crate::rate_limit#key): every type that implements
 /// `Display`, and [`Caller`].
 ///
-/// Compile errors name this trait for any other value in `key`. Implement `Display`, or name a field
-/// that has it.
+/// Compile errors name this trait for any other value in `key`. Implement `Display`, or name a
+/// field that has it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a rate limit's key",
     label = "the key is made of the text of this value, and `{Self}` has no `Display`",

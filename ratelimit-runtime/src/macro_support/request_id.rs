@@ -1,4 +1,5 @@
-//! The hash of a request id. As of a part of a key, text and integers come first, because they need no formatter.
+//! The hash of a request id. As of a part of a key, text and integers come first, because they need
+//! no formatter.
 
 use std::fmt::Display;
 
@@ -22,7 +23,8 @@ impl<'a, T: ?Sized> Plain<'a, T> {
     }
 }
 
-/// A type that can be a [`request_id`](macro@crate::rate_limit#request_id): every type that implements `Display`.
+/// A type that can be a [`request_id`](macro@crate::rate_limit#request_id): every type that
+/// implements `Display`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a request id",
     label = "the id is the text of this value, and `{Self}` has no `Display`",

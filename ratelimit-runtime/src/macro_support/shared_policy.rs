@@ -1,5 +1,5 @@
-//! Checks of a policy that an attribute names by its path. They run in constants: the compiler reports a
-//! failure at the argument.
+//! Checks of a policy that an attribute names by its path. They run in constants: the compiler
+//! reports a failure at the argument.
 
 use std::fmt::Display;
 
@@ -74,7 +74,8 @@ pub const fn plan_at(plans: &Plans, index: usize) -> Option<&Policy> {
     plans.at(index)
 }
 
-/// A type that can name a [`plan`](macro@crate::rate_limit#plan): every type that implements `Display`.
+/// A type that can name a [`plan`](macro@crate::rate_limit#plan): every type that implements
+/// `Display`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot name a plan",
     label = "the plan is the text of this value, and `{Self}` has no `Display`",

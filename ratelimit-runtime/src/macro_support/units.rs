@@ -29,8 +29,8 @@ impl<T> AnyNumber<T> {
 
 /// An unsigned integer, as a number of units: a threshold, a burst or a cost.
 ///
-/// A number above `u32::MAX` counts as `u32::MAX`. Compile errors name this trait for a value of any
-/// other type.
+/// A number above `u32::MAX` counts as `u32::MAX`. Compile errors name this trait for a value of
+/// any other type.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a number of units",
     label = "expected an unsigned integer, found `{Self}`",

@@ -1,5 +1,5 @@
-//! Blocks in memory: a caller's last one is a state of its own, beside that of the window, in the same shard. So it
-//! expires, is evicted and counts for the store's bounds as others do.
+//! Blocks in memory: a caller's last one is a state of its own, beside that of the window, in the
+//! same shard. So it expires, is evicted and counts for the store's bounds as others do.
 
 use super::MemoryStore;
 use crate::{
@@ -11,8 +11,8 @@ use crate::{
 };
 
 impl MemoryStore {
-    /// Decides a call under a policy with blocks. One that the window refuses is an offence, unless another
-    /// thread's was faster. Without room for it in memory there is no block.
+    /// Decides a call under a policy with blocks. One that the window refuses is an offence, unless
+    /// another thread's was faster. Without room for it in memory there is no block.
     #[cold]
     pub(super) fn decide_unless_blocked(
         &self,
@@ -33,8 +33,8 @@ impl MemoryStore {
         if window.admitted || window.is_busy() || request.op == Op::Peek {
             return Ok(window);
         }
-        // Of several tiers, the one with the fewest units left lacks the most. Where the refusal is recorded as well,
-        // none is left.
+        // Of several tiers, the one with the fewest units left lacks the most. Where the refusal is
+        // recorded as well, none is left.
         let lacked_by = |mut window: Outcome| {
             let mut left = request.cost;
             while !window.admitted {
@@ -63,7 +63,8 @@ impl MemoryStore {
         Ok(self.decide_window(self.clock.counted(), of_block(key), look)?.wait)
     }
 
-    /// Gives back units that were taken at a time, which lifts a block that began since for lack of them.
+    /// Gives back units that were taken at a time, which lifts a block that began since for lack of
+    /// them.
     pub(super) fn lift_block(
         &self,
         counted: Option<Timestamp>,
@@ -80,8 +81,8 @@ impl MemoryStore {
     }
 }
 
-/// Returns the refusal of a blocked caller by its block, and by the window that decides after it: the call waits for
-/// both.
+/// Returns the refusal of a blocked caller by its block, and by the window that decides after it:
+/// the call waits for both.
 fn refusal(block: Outcome, window: Outcome) -> Outcome {
     if window.admitted {
         return block;

@@ -1,5 +1,5 @@
-//! A dense list that grows and shrinks by blocks: no call waits for a copy of the whole list, and it
-//! is never half empty.
+//! A dense list that grows and shrinks by blocks: no call waits for a copy of the whole list, and
+//! it is never half empty.
 
 use std::ops::Index;
 

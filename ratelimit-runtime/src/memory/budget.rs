@@ -100,8 +100,8 @@ impl Budget {
         has_room(self.bounds, self.used, self.used_by(limit), more)
     }
 
-    /// Takes this much more for the limit, and returns its interned name. Returns nothing, and takes nothing, if there
-    /// is no room.
+    /// Takes this much more for the limit, and returns its interned name. Returns nothing, and
+    /// takes nothing, if there is no room.
     pub(super) fn take(&mut self, limit: &'static str, more: Usage) -> Option<&'static PolicyName> {
         #[cfg(test)]
         {

@@ -1,6 +1,6 @@
 //! The clock of a store: the processor's counter where the system itself keeps time by it, tokio's
-//! clock elsewhere. It is our own, since `quanta`, which reads the same counter, has no bound of its
-//! error, and [`Clock::surely_past`] needs one.
+//! clock elsewhere. It is our own, since `quanta`, which reads the same counter, has no bound of
+//! its error, and [`Clock::surely_past`] needs one.
 //!
 //! A build whose tokio has `test-util` keeps tokio's clock, so that tests with a paused clock need
 //! no other.
@@ -61,8 +61,8 @@ impl Clock {
         self.uptime + (at - EPOCH)
     }
 
-    /// Returns the time less the error of two readings: the time from it to a later reading is never
-    /// shorter than what has passed.
+    /// Returns the time less the error of two readings: the time from it to a later reading is
+    /// never shorter than what has passed.
     pub(crate) fn surely_past(&self) -> Timestamp {
         match &self.counter {
             Some(counter) => EPOCH + counter.now() - MAX_ERROR - MAX_ERROR,
@@ -70,15 +70,15 @@ impl Clock {
         }
     }
 
-    /// Returns the time by the counter, if there is one. It is read before the lock of a shard is taken,
-    /// and [ordered](Self::ordered) under it: others wait less for the lock.
+    /// Returns the time by the counter, if there is one. It is read before the lock of a shard is
+    /// taken, and [ordered](Self::ordered) under it: others wait less for the lock.
     #[inline]
     pub(super) fn counted(&self) -> Option<Timestamp> {
         self.counter.as_ref().map(|counter| EPOCH + counter.now())
     }
 
-    /// Returns the [counted](Self::counted) time or, if that is later, the `latest` one returned for
-    /// the locked shard. Without a counter it returns the present time.
+    /// Returns the [counted](Self::counted) time or, if that is later, the `latest` one returned
+    /// for the locked shard. Without a counter it returns the present time.
     #[inline]
     pub(super) fn ordered(&self, counted: Option<Timestamp>, latest: &mut Timestamp) -> Timestamp {
         match counted {

@@ -18,9 +18,9 @@ use crate::{
 /// expired.
 const SCAN_PER_INSERT: usize = 4;
 
-/// The work of one call that finds the store full, in scanned keys: some hundred microseconds. A key is
-/// scanned again only after a call to it or to one of its neighbours. The next call continues where
-/// this one ends.
+/// The work of one call that finds the store full, in scanned keys: some hundred microseconds. A
+/// key is scanned again only after a call to it or to one of its neighbours. The next call
+/// continues where this one ends.
 pub(super) const MAX_WORK: usize = 1 << 15;
 
 /// The work between two looks at the budget: a call goes on as soon as there is room for it.
@@ -32,7 +32,8 @@ const WORK_PER_EVICTION: usize = 32;
 /// The bytes that are freed with the work of one scanned key.
 const BYTES_PER_SCAN: usize = 64;
 
-/// The blocks or shards without an expired key that are passed over with the work of one scanned key.
+/// The blocks or shards without an expired key that are passed over with the work of one scanned
+/// key.
 const PASSED_PER_SCAN: usize = 8;
 
 /// The result of a scan for expired keys.
@@ -96,7 +97,8 @@ impl ShardTable {
         self.entries.next_dues().min().unwrap_or(NEVER)
     }
 
-    /// Scans the next few keys, and evicts the forgotten ones. Returns them with those that were removed before.
+    /// Scans the next few keys, and evicts the forgotten ones. Returns them with those that were
+    /// removed before.
     pub(super) fn evict_some(
         &mut self,
         now: Timestamp,
@@ -119,8 +121,8 @@ impl ShardTable {
         evicted
     }
 
-    /// Evicts expired keys until so much work is done. A block without any is scanned again only when
-    /// the first of its keys expires.
+    /// Evicts expired keys until so much work is done. A block without any is scanned again only
+    /// when the first of its keys expires.
     pub(super) fn evict_due(&mut self, now: Timestamp, hasher: &KeyHasher, work: usize) -> Sweep {
         let passed = self.entries.next_dues().len() / PASSED_PER_SCAN;
         let mut sweep = Sweep { work: passed, ..Sweep::default() };

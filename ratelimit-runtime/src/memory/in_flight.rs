@@ -8,8 +8,8 @@ use crate::{
 };
 
 impl ShardTable {
-    /// Takes a permit, and units if the policy has a window. Returns nothing, and takes nothing, if no permit is free or
-    /// [the units](Self::take_units) need the long way.
+    /// Takes a permit, and units if the policy has a window. Returns nothing, and takes nothing, if
+    /// no permit is free or [the units](Self::take_units) need the long way.
     #[inline]
     pub(super) fn take_permit_and_units<A: PlainAnswer>(
         &mut self,

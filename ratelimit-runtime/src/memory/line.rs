@@ -29,8 +29,8 @@ impl MemoryStore {
         self.change(self.clock.counted(), key, turns).unwrap_or_default()
     }
 
-    /// Admits nobody under a key of a sliding window before the end of a pause. Returns `false`, and changes
-    /// nothing, if the time `ends` has come.
+    /// Admits nobody under a key of a sliding window before the end of a pause. Returns `false`,
+    /// and changes nothing, if the time `ends` has come.
     ///
     /// # Errors
     ///

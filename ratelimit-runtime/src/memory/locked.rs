@@ -5,7 +5,8 @@ use std::hint;
 use super::{refusal::LatestRefusal, shard::ShardTable};
 use crate::sync::{Mutex, MutexGuard, atomic::AtomicU64};
 
-/// The pauses of a thread that finds a shard locked, before it sleeps until another thread wakes it.
+/// The pauses of a thread that finds a shard locked, before it sleeps until another thread wakes
+/// it.
 const PAUSES: usize = 4;
 
 /// The length of a pause, in rounds of some 20 ns.
@@ -41,8 +42,9 @@ impl Shard {
         self.table.try_lock().unwrap_or_else(|| self.lock_after_pauses())
     }
 
-    /// Leaves the shard to the calls of another processor for a while. To hand it over takes longer than a call: two
-    /// threads that take turns have half of the calls that they have one after the other.
+    /// Leaves the shard to the calls of another processor for a while. To hand it over takes longer
+    /// than a call: two threads that take turns have half of the calls that they have one after the
+    /// other.
     #[cold]
     #[inline(never)]
     fn lock_after_pauses(&self) -> MutexGuard<'_, ShardTable> {

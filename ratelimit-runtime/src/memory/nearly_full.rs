@@ -1,4 +1,5 @@
-//! Random calls of many callers in stores that are nearly full: each ends, however often it finds no room.
+//! Random calls of many callers in stores that are nearly full: each ends, however often it finds
+//! no room.
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How often one call may ask for memory. It asks for its state and for its block, each again after an eviction, and
-/// once more if that has removed its key.
+/// How often one call may ask for memory. It asks for its state and for its block, each again after
+/// an eviction, and once more if that has removed its key.
 const MOST_ASKED: usize = 6;
 
 /// The kinds of policies: without the feature there are no windows of the calendar.

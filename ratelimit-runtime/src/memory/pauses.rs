@@ -9,9 +9,9 @@ use super::{
 };
 use crate::caller::Caller;
 
-/// Returns a full store of `keys` keys, all of which were called again before the clock stood where the
-/// first call of each would have expired: every block has to be scanned. The first `expired` have
-/// not been called again.
+/// Returns a full store of `keys` keys, all of which were called again before the clock stood where
+/// the first call of each would have expired: every block has to be scanned. The first `expired`
+/// have not been called again.
 async fn stale_store(shards: usize, keys: usize, expired: usize) -> MemoryStore {
     let store = store_of(shards, keys);
     for caller in 0..keys {

@@ -1,8 +1,8 @@
 //! Permits in memory: for each caller with calls in flight, their number.
 //!
-//! They are a table beside the entries of a shard, under its lock. An entry may expire and be evicted
-//! while calls are in flight, and a reset leaves them. The table is not part of the store's bounds: it
-//! has an element only while a call is in flight, which takes more memory itself.
+//! They are a table beside the entries of a shard, under its lock. An entry may expire and be
+//! evicted while calls are in flight, and a reset leaves them. The table is not part of the store's
+//! bounds: it has an element only while a call is in flight, which takes more memory itself.
 
 use hashbrown::HashTable;
 

@@ -1,8 +1,9 @@
 //! The latest refusal of a shard: its caller is refused again without the lock.
 //!
-//! Until the end of its wait, a refused caller stays refused: a repeated refusal changes nothing, and all else that
-//! changes a key locks the shard. Readers compare the version of a refusal before and after, as in a sequence lock: Boehm,
-//! "Can seqlocks get along with programming language memory models?" (2012).
+//! Until the end of its wait, a refused caller stays refused: a repeated refusal changes nothing,
+//! and all else that changes a key locks the shard. Readers compare the version of a refusal before
+//! and after, as in a sequence lock: Boehm, "Can seqlocks get along with programming language
+//! memory models?" (2012).
 
 use crate::{
     key::{CallerBytes, InlineBytes},
@@ -14,8 +15,8 @@ use crate::{
 /// The words of a caller, of the name of its policy and of the policy's numbers.
 const WORDS: usize = 7;
 
-/// The refusal of one unit to a short caller under a policy of one tier. It has cache lines of its own, which processors
-/// share as long as they refuse. Writers hold the lock of the shard.
+/// The refusal of one unit to a short caller under a policy of one tier. It has cache lines of its
+/// own, which processors share as long as they refuse. Writers hold the lock of the shard.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct LatestRefusal {
@@ -31,14 +32,15 @@ pub(super) struct LatestRefusal {
 }
 
 impl LatestRefusal {
-    /// Returns `true` if a refusal of this hash is known. It may be that of another key, and may have ended.
+    /// Returns `true` if a refusal of this hash is known. It may be that of another key, and may
+    /// have ended.
     #[inline(always)]
     pub(super) fn is_known(&self, hash: u64) -> bool {
         self.hash.load(Ordering::Relaxed) == hash | 1
     }
 
-    /// Returns the end of a caller's wait under this policy, and the time at which its full quota is back, if this refusal
-    /// is the one that is known. It may have ended.
+    /// Returns the end of a caller's wait under this policy, and the time at which its full quota
+    /// is back, if this refusal is the one that is known. It may have ended.
     #[inline(never)]
     pub(super) fn of(
         &self,
@@ -58,8 +60,9 @@ impl LatestRefusal {
         (is_own && is_known && is_whole).then(|| times.map(Timestamp::new))
     }
 
-    /// Keeps a refusal with its wait, and the time until the full quota is back. That of another caller stays until its
-    /// wait is over, and mostly beyond one in 16 refusals: many callers that are refused in turn do not write each time.
+    /// Keeps a refusal with its wait, and the time until the full quota is back. That of another
+    /// caller stays until its wait is over, and mostly beyond one in 16 refusals: many callers that
+    /// are refused in turn do not write each time.
     #[inline(never)]
     pub(super) fn keep(
         &self,

@@ -157,8 +157,8 @@ fn refunded_units_are_taken_once() {
     });
 }
 
-/// A thread that has reset or refunded units is not refused by what was known before. It reads nothing first: a thread that
-/// has is not tried by loom 0.7 before another one that reads.
+/// A thread that has reset or refunded units is not refused by what was known before. It reads
+/// nothing first: a thread that has is not tried by loom 0.7 before another one that reads.
 #[test]
 fn what_is_known_of_a_refusal_ends_with_what_made_it() {
     each_bounded(|| {

@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl MemoryStore {
-    /// Changes the units of a call in its key, as far as they still count. Units beyond those that it
-    /// took count from now on.
+    /// Changes the units of a call in its key, as far as they still count. Units beyond those that
+    /// it took count from now on.
     #[inline]
     pub(crate) fn settle(&self, key: KeyRef<'_>, settle: &Settle) {
         self.settle_at(self.clock.counted(), key, settle);
@@ -35,8 +35,8 @@ impl MemoryStore {
         }
     }
 
-    /// Starts a state in place of one that has expired, with what such a call can take. Returns the settle of the
-    /// rest.
+    /// Starts a state in place of one that has expired, with what such a call can take. Returns the
+    /// settle of the rest.
     #[cold]
     fn renewed(&self, counted: Option<Timestamp>, key: KeyRef<'_>, settle: &Settle) -> Settle {
         let policy = &settle.policy(key.name);
@@ -55,7 +55,8 @@ impl MemoryStore {
         rest
     }
 
-    /// Changes the entry of a key, if there is one, at a time that was [counted](super::Clock::counted).
+    /// Changes the entry of a key, if there is one, at a time that was
+    /// [counted](super::Clock::counted).
     #[inline]
     pub(super) fn change<T>(
         &self,
@@ -105,8 +106,8 @@ impl MemoryStore {
         report_keys(taken, released);
     }
 
-    /// Returns `true` if the key has a state, or if the one of the settled charge was reset. A state whose window
-    /// of the calendar is over counts as none.
+    /// Returns `true` if the key has a state, or if the one of the settled charge was reset. A
+    /// state whose window of the calendar is over counts as none.
     fn has_state(&self, counted: Option<Timestamp>, key: KeyRef<'_>, settle: &Settle) -> bool {
         let lookup = self.hasher.lookup(key);
         let mut table = self.shard(&lookup).lock();

@@ -13,12 +13,13 @@ use crate::{
     time::{Micros, Timestamp},
 };
 
-/// The bytes of a key without heap: its entry, and its part of the index and of the list's blocks. The
-/// index is at least 7/16 full until it shrinks.
+/// The bytes of a key without heap: its entry, and its part of the index and of the list's blocks.
+/// The index is at least 7/16 full until it shrinks.
 pub(super) const KEY_BYTES: usize = size_of::<Entry>() + 2 * (size_of::<Slot>() + 1) + 2;
 
-/// The time for which a state still counts after it has become equal to an absent one, as on Redis: `write` in
-/// `per_tier.lua`. It matters under an override with a longer period. A full store forgets it at once.
+/// The time for which a state still counts after it has become equal to an absent one, as on Redis:
+/// `write` in `per_tier.lua`. It matters under an override with a longer period. A full store
+/// forgets it at once.
 const LINGERS: Micros = Micros::new(1_000_000);
 
 /// The expiry of no key.
@@ -30,8 +31,8 @@ pub(super) const NEVER: Timestamp = Timestamp::new(u64::MAX);
 pub(super) struct ShardTable {
     /// The latest time at which a call was decided.
     pub(super) latest: Timestamp,
-    /// For each block, the list keeps a time before which no key in it expires. Calls to its keys do
-    /// not update it, so it may be in the past.
+    /// For each block, the list keeps a time before which no key in it expires. Calls to its keys
+    /// do not update it, so it may be in the past.
     pub(super) entries: BlockVec<Entry>,
     pub(super) index: HashTable<Slot>,
     /// The calls in flight.
@@ -116,7 +117,8 @@ impl Entry {
         Some(outcome)
     }
 
-    /// Changes the units of a call, as far as they still count. With fewer, the quota may be back earlier.
+    /// Changes the units of a call, as far as they still count. With fewer, the quota may be back
+    /// earlier.
     #[inline]
     pub(super) fn settle(&mut self, now: Timestamp, settle: &Settle) {
         let before = self.state.newest_unit();
@@ -129,8 +131,8 @@ impl Entry {
         }
     }
 
-    /// Lets the state last this long, if it counts. The expiry of a log moves with its newest unit: the time between
-    /// them is the longest period of the policies that have written to the log.
+    /// Lets the state last this long, if it counts. The expiry of a log moves with its newest unit:
+    /// the time between them is the longest period of the policies that have written to the log.
     #[inline]
     fn extend(&mut self, newest: Option<Timestamp>, now: Timestamp, mut lasts: Micros) {
         match (newest, self.state.newest_unit()) {
@@ -208,10 +210,10 @@ impl ShardTable {
         self.position(lookup).filter(|at| !self.entries[*at].is_forgotten(now))
     }
 
-    /// Takes units of a key that is stored, or refuses one: see [`State::take_units`], which returns nothing for a
-    /// state of another kind. This returns nothing either if another key has the same part of a hash. In a loop that
-    /// compares callers, as [`position`](Self::position) does, a plain call takes 14 instructions more
-    /// (`--bench instructions`).
+    /// Takes units of a key that is stored, or refuses one: see [`State::take_units`], which
+    /// returns nothing for a state of another kind. This returns nothing either if another key has
+    /// the same part of a hash. In a loop that compares callers, as [`position`](Self::position)
+    /// does, a plain call takes 14 instructions more (`--bench instructions`).
     #[inline(always)]
     pub(super) fn take_units<A: PlainAnswer>(
         &mut self,

@@ -10,12 +10,12 @@ use once_cell::sync::OnceCell;
 use super::Override;
 use crate::policy::Policy;
 
-/// Declared policies of one limit whose overridden form is kept: plans that share a name are declared
-/// differently.
+/// Declared policies of one limit whose overridden form is kept: plans that share a name are
+/// declared differently.
 pub(super) const PLANS: usize = 8;
 
-/// An override, with the overridden forms of the first `KEPT` declared policies. Those of further ones are
-/// computed for each call.
+/// An override, with the overridden forms of the first `KEPT` declared policies. Those of further
+/// ones are computed for each call.
 pub(super) struct AppliedOverride<const KEPT: usize> {
     what: Override,
     applied: [OnceCell<Box<Applied>>; KEPT],

@@ -9,8 +9,8 @@ use crate::key::Caller;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallerOverride {
-    /// The caller. Where a [`caller_digest`](crate::LimiterBuilder::caller_digest) is set, it is the digest,
-    /// which every function of [`Overrides`] takes in place of the caller.
+    /// The caller. Where a [`caller_digest`](crate::LimiterBuilder::caller_digest) is set, it is
+    /// the digest, which every function of [`Overrides`] takes in place of the caller.
     pub caller: Caller,
     /// The highest source that has an override of this caller.
     pub source: OverrideSource,
@@ -19,8 +19,9 @@ pub struct CallerOverride {
 }
 
 impl CallerOverride {
-    /// Returns the caller as in keys: its parts, with a `/` before each, or `%keyed-` and a digest. It ends with
-    /// the digest of events. It is personal data without a digest, and belongs in no log.
+    /// Returns the caller as in keys: its parts, with a `/` before each, or `%keyed-` and a digest.
+    /// It ends with the digest of events. It is personal data without a digest, and belongs in no
+    /// log.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.caller.parts())
@@ -28,8 +29,8 @@ impl CallerOverride {
 }
 
 impl Overrides {
-    /// Returns the overrides of single callers of a limit, or of all limits under the name `*`; of each caller
-    /// that of the highest source.
+    /// Returns the overrides of single callers of a limit, or of all limits under the name `*`; of
+    /// each caller that of the highest source.
     #[must_use]
     pub fn list_for(&self, limit: &str) -> Vec<CallerOverride> {
         self.search_for(limit, "")

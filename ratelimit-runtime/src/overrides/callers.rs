@@ -1,8 +1,8 @@
 //! The overrides of single callers: how they are written down, and the table that calls look up.
 //!
-//! A caller is written as in keys, such as `/acme/42`. Under a secret it is a digest in every source, so that no
-//! identity is in a document of the fleet. The table is probed by a keyed hash, the tag of a caller; it is part of
-//! the digest's text, and so only a hit costs a SHA-256.
+//! A caller is written as in keys, such as `/acme/42`. Under a secret it is a digest in every
+//! source, so that no identity is in a document of the fleet. The table is probed by a keyed hash,
+//! the tag of a caller; it is part of the digest's text, and so only a hit costs a SHA-256.
 
 #[cfg(test)]
 mod tests;
@@ -73,8 +73,8 @@ impl Identities {
         }
     }
 
-    /// Returns a caller as it is written down here, from a text of either form; none for a digest without a
-    /// secret.
+    /// Returns a caller as it is written down here, from a text of either form; none for a digest
+    /// without a secret.
     #[cfg(feature = "overrides")]
     pub(super) fn text_in_document(&self, text: &str) -> Option<String> {
         match (text.starts_with(DIGEST), self.has_secret()) {
@@ -127,7 +127,8 @@ impl Identities {
         self.ahead.store(ahead, Ordering::Relaxed);
     }
 
-    /// Returns `true` if a part of the override is in effect. Most have no times, and need no clock.
+    /// Returns `true` if a part of the override is in effect. Most have no times, and need no
+    /// clock.
     pub(super) fn is_in_effect(&self, what: &Override) -> bool {
         what.turns().next().is_none() || what.at(self.now()).is_some()
     }
@@ -148,7 +149,8 @@ pub(super) struct CallerTable {
 struct CallerEntry {
     limit: Box<str>,
     caller: Box<str>,
-    /// Those of the sources that have one, the highest first, and of each source the last part first.
+    /// Those of the sources that have one, the highest first, and of each source the last part
+    /// first.
     overrides: Vec<AppliedOverride<1>>,
 }
 
@@ -183,7 +185,8 @@ impl CallerTable {
         self.of_all_limits > 0
     }
 
-    /// Returns the overrides of a caller that are in effect: those of these names, then that of all limits.
+    /// Returns the overrides of a caller that are in effect: those of these names, then that of all
+    /// limits.
     pub(super) fn find(
         &self,
         names: [Option<PolicyName>; 2],
@@ -208,7 +211,8 @@ impl CallerTable {
         next
     }
 
-    /// Returns the overrides of a caller that are selected first: those of these names, then that of all limits.
+    /// Returns the overrides of a caller that are selected first: those of these names, then that
+    /// of all limits.
     #[inline]
     pub(super) fn select(
         &self,
@@ -235,7 +239,8 @@ impl CallerTable {
     }
 }
 
-/// Returns the place of a caller among 100, the same in all processes: it is in every larger share, in percent.
+/// Returns the place of a caller among 100, the same in all processes: it is in every larger share,
+/// in percent.
 pub(crate) fn place_in_share(caller: &Caller) -> u8 {
     (keyed_hash([0; 2], caller.parts()) % 100) as u8
 }

@@ -46,8 +46,8 @@ pub struct CandidateStats {
     pub limit: String,
     /// The numbers of the candidate.
     pub what: Override,
-    /// The part of its keys that no other candidate of the limit has: `LIMIT~candidate/GENERATION/CALLER`. It is
-    /// the same in the whole fleet.
+    /// The part of its keys that no other candidate of the limit has:
+    /// `LIMIT~candidate/GENERATION/CALLER`. It is the same in the whole fleet.
     pub generation: String,
     /// The time from which its calls are counted.
     pub since: SystemTime,
@@ -59,8 +59,9 @@ pub struct CandidateStats {
     pub newly_refused: u64,
     /// The calls that the limit has refused and the candidate would have admitted.
     pub newly_admitted: u64,
-    /// The calls, beside [`calls`](Self::calls), that the limit has refused for another reason than its numbers: a
-    /// pause, a block, a line, no free permit, or no store. The candidate does not decide them.
+    /// The calls, beside [`calls`](Self::calls), that the limit has refused for another reason than
+    /// its numbers: a pause, a block, a line, no free permit, or no store. The candidate does not
+    /// decide them.
     pub refused_otherwise: u64,
     /// The callers of these calls; of more than 1 024 a fair sample.
     pub callers: u64,
@@ -86,8 +87,9 @@ impl Candidate {
         self.numbers.what()
     }
 
-    /// Returns the policy of the candidate, whose state is beside that of the limit. It has no permits: they are
-    /// those of the limit. The factor and the answer without Redis are those of the call.
+    /// Returns the policy of the candidate, whose state is beside that of the limit. It has no
+    /// permits: they are those of the limit. The factor and the answer without Redis are those of
+    /// the call.
     pub(super) fn policy(
         &self,
         written: &Policy,
@@ -146,7 +148,8 @@ impl Candidate {
     }
 }
 
-/// Returns the name of the candidate of a limit. Limits are part of the program, and so are these names.
+/// Returns the name of the candidate of a limit. Limits are part of the program, and so are these
+/// names.
 fn name_of(limit: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     let name = format!("{limit}~candidate");
@@ -156,7 +159,8 @@ fn name_of(limit: &str) -> &'static str {
     known
 }
 
-/// Returns the generation of a candidate. It follows from what is published, so that all processes have the same.
+/// Returns the generation of a candidate. It follows from what is published, so that all processes
+/// have the same.
 fn generation_of(what: &Override) -> String {
     let Override { period, threshold, tiers, burst, since, .. } = what;
     let since = since.and_then(|since| since.duration_since(SystemTime::UNIX_EPOCH).ok());
@@ -165,12 +169,13 @@ fn generation_of(what: &Override) -> String {
 }
 
 impl Overrides {
-    /// Tries numbers for a limit in this process: they decide each of its calls beside the limit, and refuse
-    /// none. [`candidates`](Self::candidates) has the answers that they would have given.
+    /// Tries numbers for a limit in this process: they decide each of its calls beside the limit,
+    /// and refuse none. [`candidates`](Self::candidates) has the answers that they would have
+    /// given.
     ///
-    /// The candidate is part of the override that [`here`](Self::here) sets, whose other values stay. In the whole
-    /// fleet it is tried by an override with an [`Override::candidate`](Override::candidate), and in a file by the
-    /// field `candidate`.
+    /// The candidate is part of the override that [`here`](Self::here) sets, whose other values
+    /// stay. In the whole fleet it is tried by an override with an
+    /// [`Override::candidate`](Override::candidate), and in a file by the field `candidate`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -196,25 +201,28 @@ impl Overrides {
     ///
     /// # Counts
     ///
-    /// The candidate has counts of its own, which start empty, also after another candidate with the same numbers.
-    /// They are under the name of the limit and `~candidate`, and its [generation](CandidateStats::generation). A
-    /// candidate that is set again keeps its counts, and its [`since`](Override::since).
+    /// The candidate has counts of its own, which start empty, also after another candidate with
+    /// the same numbers. They are under the name of the limit and `~candidate`, and its
+    /// [generation](CandidateStats::generation). A candidate that is set again keeps its counts,
+    /// and its [`since`](Override::since).
     ///
-    /// Calls that the limit refuses by its numbers are decided as well, so a looser candidate shows whom it would
-    /// admit. One that a pause, a block, a line, a lack of permits or of a store refuses is
-    /// [counted as such](CandidateStats::refused_otherwise). Also not decided are peeks, calls of 0 units, calls
-    /// while the limit is off, and those of a caller or a plan with numbers of its own. A call that waits is decided
-    /// after its wait. One that [`check_first`](crate::Limiter::check_first) passes on is decided at its cost, whichever
+    /// Calls that the limit refuses by its numbers are decided as well, so a looser candidate shows
+    /// whom it would admit. One that a pause, a block, a line, a lack of permits or of a store
+    /// refuses is [counted as such](CandidateStats::refused_otherwise). Also not decided are peeks,
+    /// calls of 0 units, calls while the limit is off, and those of a caller or a plan with numbers
+    /// of its own. A call that waits is decided after its wait. One that
+    /// [`check_first`](crate::Limiter::check_first) passes on is decided at its cost, whichever
     /// budget pays.
     ///
     /// # Cost
     ///
-    /// Each call is decided twice. On Redis the call does not wait for the candidate, whose command follows its
-    /// own. A limit without a candidate costs what it did.
+    /// Each call is decided twice. On Redis the call does not wait for the candidate, whose command
+    /// follows its own. A limit without a candidate costs what it did.
     ///
     /// # Errors
     ///
-    /// As [`set`](super::ProcessOverrides::set), and for any values but a period, a threshold, tiers and a burst.
+    /// As [`set`](super::ProcessOverrides::set), and for any values but a period, a threshold,
+    /// tiers and a burst.
     pub fn candidate(&self, name: &str, numbers: Override) -> Result<(), OverrideError> {
         self.here().set(name, self.here().get(name).unwrap_or_default().candidate(numbers))
     }
@@ -230,7 +238,8 @@ impl Overrides {
         }
     }
 
-    /// Replaces the numbers of this limit by those that [`candidate`](Self::candidate) tries, and ends the trial.
+    /// Replaces the numbers of this limit by those that [`candidate`](Self::candidate) tries, and
+    /// ends the trial.
     ///
     /// # Errors
     ///
@@ -240,7 +249,8 @@ impl Overrides {
         tried.map_or(Ok(()), |own| self.here().set(name, own.with_candidate_applied()))
     }
 
-    /// Returns the answers that candidates would have given in this process so far, by the names of their limits.
+    /// Returns the answers that candidates would have given in this process so far, by the names of
+    /// their limits.
     #[must_use]
     pub fn candidates(&self) -> Vec<CandidateStats> {
         let snapshot = self.current();
@@ -250,8 +260,8 @@ impl Overrides {
         stats
     }
 
-    /// Returns an override whose candidate has a start: its own, that of a candidate `before` with the same numbers, or
-    /// now.
+    /// Returns an override whose candidate has a start: its own, that of a candidate `before` with
+    /// the same numbers, or now.
     pub(super) fn started(&self, what: Override, before: Option<&Override>) -> Override {
         let before: Vec<_> = before.into_iter().flat_map(Override::parts).collect();
         let tried_before = || before.iter().filter_map(|part| part.candidate.as_deref());

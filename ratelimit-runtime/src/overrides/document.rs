@@ -42,7 +42,8 @@ use super::{
 };
 use crate::policy::Tier;
 
-/// Parses a document: JSON if it starts with a brace, else TOML. Callers become those that `identities` writes.
+/// Parses a document: JSON if it starts with a brace, else TOML. Callers become those that
+/// `identities` writes.
 pub(super) fn parse(text: &str, identities: &Identities) -> Result<Layer, Fault> {
     // No document of TOML begins with a brace.
     let document: Document = if text.trim_start().starts_with('{') {

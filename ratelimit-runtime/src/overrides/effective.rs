@@ -1,4 +1,5 @@
-//! The type of what overrides make of one call: a policy, an enforcement or an answer. `snapshot.rs` chooses it.
+//! The type of what overrides make of one call: a policy, an enforcement or an answer.
+//! `snapshot.rs` chooses it.
 
 use std::sync::Arc;
 
@@ -53,8 +54,8 @@ impl<'a> Effective<'a> {
         Self { written, enforcement, changed }
     }
 
-    /// Returns the same with all numbers multiplied by a factor in thousandths. A policy that would become invalid
-    /// stays; the problems of the overrides name it.
+    /// Returns the same with all numbers multiplied by a factor in thousandths. A policy that would
+    /// become invalid stays; the problems of the overrides name it.
     pub(super) fn scaled(mut self, scale: Option<u32>) -> Self {
         let changes_numbers = |scale: &u32| *scale != 1_000;
         let scaled = scale.filter(changes_numbers).and_then(|it| self.whole().scaled(it).ok());

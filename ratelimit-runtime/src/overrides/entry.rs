@@ -57,10 +57,11 @@ assert_eq!(\"off\".parse::<Override>()?, Override::new().enforcement(Enforcement
 pub struct Override {
     /// The enforcement of the limit.
     pub enforcement: Option<Enforcement>,
-    /// The share of the callers for whom the limit is on, in percent; it is a dry run for all others. Excludes
-    /// `enforcement`.
+    /// The share of the callers for whom the limit is on, in percent; it is a dry run for all
+    /// others. Excludes `enforcement`.
     pub enforce: Option<u8>,
-    /// The length of the window of a limit with one tier: 1 ms to 366 days. A `calendar_window` keeps its own.
+    /// The length of the window of a limit with one tier: 1 ms to 366 days. A `calendar_window`
+    /// keeps its own.
     pub period: Option<Duration>,
     /// The units admitted in a period, of a limit with one tier.
     pub threshold: Option<u32>,
@@ -72,23 +73,25 @@ pub struct Override {
     /// The calls of one caller in flight at one time, of a limit that declares
     /// [`concurrency`](Policy::concurrency).
     pub concurrency: Option<u32>,
-    /// The numbers that are tried beside those of the limit. See [`Overrides::candidate`](crate::Overrides::candidate).
+    /// The numbers that are tried beside those of the limit. See
+    /// [`Overrides::candidate`](crate::Overrides::candidate).
     pub candidate: Option<Box<Override>>,
-    /// The start of a candidate, by the clock of the limiter's Redis. `set` writes it. One with another
-    /// start has counts of its own.
+    /// The start of a candidate, by the clock of the limiter's Redis. `set` writes it. One with
+    /// another start has counts of its own.
     pub since: Option<SystemTime>,
     /// The factor of the numbers, in thousandths: 1 to 1 000 000.
     pub scale_in_thousandths: Option<u32>,
     /// The answer to calls that Redis cannot decide.
     pub on_store_error: Option<OnStoreError>,
-    /// `true` if the caller is shut out. For single callers; excludes all other values but `from`, `until` and `by`.
+    /// `true` if the caller is shut out. For single callers; excludes all other values but `from`,
+    /// `until` and `by`.
     pub deny: bool,
     /// The time before which the override counts as none, by the clock of the limiter's Redis.
     pub from: Option<SystemTime>,
     /// The time from which the override counts as none, by the same clock.
     pub until: Option<SystemTime>,
-    /// Overrides of the same place for their own times, of which the last one in effect decides. They exclude all
-    /// other values.
+    /// Overrides of the same place for their own times, of which the last one in effect decides.
+    /// They exclude all other values.
     pub windows: Vec<Override>,
     /// The operator who made the override, for [`Overrides::history`](crate::Overrides::history).
     pub by: Option<String>,
@@ -105,10 +108,12 @@ impl Override {
         Self { enforcement: Some(enforcement), ..self }
     }
 
-    /// Sets the share of the callers for whom the limit is on, in percent: 1 to 100. For all others it is a dry run.
+    /// Sets the share of the callers for whom the limit is on, in percent: 1 to 100. For all others
+    /// it is a dry run.
     ///
-    /// The hash of the caller decides. It is the same in all processes and for all limits, and a caller for whom the
-    /// limit is on stays so while the share grows. Calls without a caller are one caller.
+    /// The hash of the caller decides. It is the same in all processes and for all limits, and a
+    /// caller for whom the limit is on stays so while the share grows. Calls without a caller are
+    /// one caller.
     ///
     /// ```
     /// use std::time::Duration;
@@ -160,7 +165,8 @@ impl Override {
         Self { concurrency: Some(calls), ..self }
     }
 
-    /// Sets the numbers that are tried beside those of the limit: a period, a threshold, tiers or a burst.
+    /// Sets the numbers that are tried beside those of the limit: a period, a threshold, tiers or a
+    /// burst.
     pub fn candidate(self, numbers: Self) -> Self {
         Self { candidate: Some(Box::new(numbers)), ..self }
     }
@@ -170,7 +176,8 @@ impl Override {
         Self { since: Some(since), ..self }
     }
 
-    /// Returns the override with the numbers of its candidate in place of its own, and no candidate.
+    /// Returns the override with the numbers of its candidate in place of its own, and no
+    /// candidate.
     ///
     /// ```
     /// use ratelimit_runtime::Override;
@@ -184,12 +191,12 @@ impl Override {
         Self { period, threshold, tiers, burst, ..self }
     }
 
-    /// Sets a factor of the thresholds, of a burst and of the calls in flight, which are rounded up. It is 0.001 to
-    /// 1000, rounded to thousandths. Periods stay.
+    /// Sets a factor of the thresholds, of a burst and of the calls in flight, which are rounded
+    /// up. It is 0.001 to 1000, rounded to thousandths. Periods stay.
     ///
-    /// It applies after the numbers of all overrides. The factor of a caller comes before that of its plan, this
-    /// before that of the limit, and this before that of [all limits](crate::overrides::Place::all). So a
-    /// limit whose own factor is 1 stays as it is.
+    /// It applies after the numbers of all overrides. The factor of a caller comes before that of
+    /// its plan, this before that of the limit, and this before that of [all
+    /// limits](crate::overrides::Place::all). So a limit whose own factor is 1 stays as it is.
     ///
     /// ```
     /// use std::time::Duration;
@@ -214,9 +221,9 @@ impl Override {
         Self { scale_in_thousandths: Some(thousandths(factor).unwrap_or(0)), ..self }
     }
 
-    /// Sets the answer to calls that Redis cannot decide, whatever the policy, the check and the limiter say. That of a
-    /// caller comes before that of its plan, this before that of the limit, and this before that of
-    /// [all limits](crate::overrides::Place::all).
+    /// Sets the answer to calls that Redis cannot decide, whatever the policy, the check and the
+    /// limiter say. That of a caller comes before that of its plan, this before that of the limit,
+    /// and this before that of [all limits](crate::overrides::Place::all).
     pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
         Self { on_store_error: Some(on_store_error), ..self }
     }
@@ -248,7 +255,8 @@ impl Override {
         self.enforcement.or_else(|| self.enforce.map(of_share))
     }
 
-    /// Shuts a caller out: its calls fail with [`RateLimitError::Denied`](crate::RateLimitError::Denied).
+    /// Shuts a caller out: its calls fail with
+    /// [`RateLimitError::Denied`](crate::RateLimitError::Denied).
     pub fn deny(self) -> Self {
         Self { deny: true, ..self }
     }
@@ -268,8 +276,8 @@ impl Override {
         Self { by: Some(operator.into()), ..self }
     }
 
-    /// Returns `true` if the override replaces a period, a threshold, tiers, a burst or the calls in
-    /// flight, and not the enforcement alone.
+    /// Returns `true` if the override replaces a period, a threshold, tiers, a burst or the calls
+    /// in flight, and not the enforcement alone.
     #[must_use]
     pub fn has_numbers(&self) -> bool {
         let Self { period, threshold, tiers, burst, concurrency, .. } = self;
@@ -277,8 +285,8 @@ impl Override {
         is_window || burst.is_some() || concurrency.is_some()
     }
 
-    /// Returns `true` if the override sets what all limits can have together: an enforcement, a factor or
-    /// an answer.
+    /// Returns `true` if the override sets what all limits can have together: an enforcement, a
+    /// factor or an answer.
     pub(super) fn is_for_all_limits(&self) -> bool {
         let Self { deny, candidate, .. } = self;
         !self.is_empty() && !self.has_numbers() && !deny && candidate.is_none()

@@ -6,8 +6,8 @@ use super::{Fault, OverrideError, OverrideSource, Overrides, Shared};
 use crate::follow::{UnreadableFile, follow_file};
 
 impl Overrides {
-    /// Applies the overrides in a TOML or JSON file and watches it. A text that starts with a brace is
-    /// JSON.
+    /// Applies the overrides in a TOML or JSON file and watches it. A text that starts with a brace
+    /// is JSON.
     ///
     /// A change takes effect within a second, as a whole. An invalid file is ignored: the overrides
     /// before it stay in effect. Invalid and unreadable files are logged at `warn`, each fault once
@@ -42,8 +42,8 @@ impl Overrides {
     /// deny = true
     /// ```
     ///
-    /// The file is a regular one of at most 1 MiB. It is followed until the last clone of the limiter
-    /// and of this handle is dropped, or the tokio runtime ends in which this was called.
+    /// The file is a regular one of at most 1 MiB. It is followed until the last clone of the
+    /// limiter and of this handle is dropped, or the tokio runtime ends in which this was called.
     ///
     /// # Errors
     ///

@@ -6,9 +6,9 @@ use crate::policy::PolicyName;
 
 const WORDS: usize = 8;
 
-/// A Bloom filter of names, each with two bits in one word. It seldom seems to contain a name that it
-/// does not, and never lacks one that it contains. With one flag for all names instead, a call of any
-/// limit takes 24 % more instructions while one override is set.
+/// A Bloom filter of names, each with two bits in one word. It seldom seems to contain a name that
+/// it does not, and never lacks one that it contains. With one flag for all names instead, a call
+/// of any limit takes 24 % more instructions while one override is set.
 #[derive(Default)]
 pub(super) struct NameFilter {
     /// `false` while the set is empty. Most programs override nothing, and read nothing else.
@@ -21,8 +21,8 @@ pub(super) struct NameFilter {
 pub(super) struct NameBits([u64; WORDS]);
 
 impl NameFilter {
-    /// Returns `false` if the set does not contain the name. Otherwise everything is visible that was
-    /// stored before the [`replace`](Self::replace) with it.
+    /// Returns `false` if the set does not contain the name. Otherwise everything is visible that
+    /// was stored before the [`replace`](Self::replace) with it.
     #[inline]
     pub(super) fn may_contain(&self, name: PolicyName) -> bool {
         self.is_used.load(Ordering::Acquire) && {

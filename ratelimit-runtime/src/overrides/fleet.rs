@@ -29,7 +29,8 @@ const CALLERS: usize = 8;
 /// The time from which calls are counted.
 pub(super) static STARTED: LazyLock<SystemTime> = LazyLock::new(SystemTime::now);
 
-/// The counts of a fleet, as its processes have reported them: see [`Limiter::fleet`](crate::Limiter::fleet).
+/// The counts of a fleet, as its processes have reported them: see
+/// [`Limiter::fleet`](crate::Limiter::fleet).
 #[derive(Clone, Debug)]
 pub struct FleetStatus {
     pub(super) processes: Vec<FleetProcess>,
@@ -87,7 +88,8 @@ pub struct FleetCaller {
     pub refused_within: [u64; 3],
 }
 
-/// Returns the name of this process for people: its host, if the variable `HOSTNAME` names it, and its number.
+/// Returns the name of this process for people: its host, if the variable `HOSTNAME` names it, and
+/// its number.
 #[must_use]
 pub fn process_name() -> String {
     let id = std::process::id();
@@ -127,7 +129,8 @@ impl FleetProcess {
         Self { id: String::new(), name, version, started: *STARTED, reported, limits }
     }
 
-    /// Returns `true` if the report is no older than this at a time of Redis, whose clock may have been set back.
+    /// Returns `true` if the report is no older than this at a time of Redis, whose clock may have
+    /// been set back.
     pub(super) fn is_within(&self, age: Duration, now: SystemTime) -> bool {
         now.duration_since(self.reported).unwrap_or_else(|ahead| ahead.duration()) <= age
     }

@@ -1,5 +1,5 @@
-//! Overrides in two hashes on Redis, those of limits and those of single callers. The only file here that imports
-//! `redis`.
+//! Overrides in two hashes on Redis, those of limits and those of single callers. The only file
+//! here that imports `redis`.
 
 mod fields;
 mod follower;
@@ -95,8 +95,8 @@ impl FleetHash {
         *self.state.lock() == HashState::Lost
     }
 
-    /// Writes a field, or removes it; returns `false` if there is none to remove. A hash that was lost is restored
-    /// with this change.
+    /// Writes a field, or removes it; returns `false` if there is none to remove. A hash that was
+    /// lost is restored with this change.
     async fn write(
         &self,
         overrides: &Overrides,
@@ -143,8 +143,8 @@ impl FleetHash {
         Ok(is_known)
     }
 
-    /// Returns the other fields of the place of this one: under a secret, an operator may have written the caller itself
-    /// in place of its digest.
+    /// Returns the other fields of the place of this one: under a secret, an operator may have
+    /// written the caller itself in place of its digest.
     async fn twins(&self, overrides: &Overrides, field: &str) -> Replied<Vec<(String, String)>> {
         if self.kind == HashKind::Limits || !overrides.shared.identities.has_secret() {
             return Ok(Vec::new());
@@ -155,7 +155,8 @@ impl FleetHash {
         Ok(fields)
     }
 
-    /// Returns the fields of overrides that have ended, by the clock of Redis. They take the room of others.
+    /// Returns the fields of overrides that have ended, by the clock of Redis. They take the room
+    /// of others.
     async fn ended(&self) -> Replied<Vec<(String, String)>> {
         let now = self.hash.time().await?;
         let mut fields = self.hash.fields(usize::MAX).await?.fields;
@@ -183,17 +184,18 @@ impl Overrides {
         Self::of(&Arc::new(Shared { hashes: Some(hashes), ..Shared::new(shown) }))
     }
 
-    /// Applies the overrides in a hash on the limiter's Redis and follows it. A write by any process
-    /// takes effect within a second in all processes that follow it.
+    /// Applies the overrides in a hash on the limiter's Redis and follows it. A write by any
+    /// process takes effect within a second in all processes that follow it.
     ///
     /// Limiters that [`connect`](crate::Limiter::connect), `connect_lazy` or
     /// [`from_env`](crate::Limiter::from_env) builds follow it from the start, unless
-    /// [`follow_overrides`](crate::LimiterBuilder::follow_overrides) is off. Call this for a limiter on a
-    /// connection of the program's own. If the hash is followed already, nothing happens.
+    /// [`follow_overrides`](crate::LimiterBuilder::follow_overrides) is off. Call this for a
+    /// limiter on a connection of the program's own. If the hash is followed already, nothing
+    /// happens.
     ///
     /// The hash is `ratelimit:overrides`, or another [prefix](crate::LimiterBuilder::prefix) in
-    /// place of `ratelimit:`. Its fields are the limits' names, or `*` for all limits. Its values are
-    /// JSON objects as in [files](Self::follow_file), or the word of an enforcement:
+    /// place of `ratelimit:`. Its fields are the limits' names, or `*` for all limits. Its values
+    /// are JSON objects as in [files](Self::follow_file), or the word of an enforcement:
     ///
     /// ```text
     /// HSET ratelimit:overrides app::reply '{"threshold": 10, "period": "30s"}'
@@ -203,26 +205,29 @@ impl Overrides {
     /// ```
     ///
     /// An invalid value is logged at `warn`; the previous override of this limit stays in effect.
-    /// While Redis does not answer, all of them stay in effect. [`problems`](Self::problems) returns both.
+    /// While Redis does not answer, all of them stay in effect. [`problems`](Self::problems)
+    /// returns both.
     ///
     /// # A Redis that loses the hash
     ///
-    /// An empty hash removes all of its overrides if it is read over the same connection as before: then
-    /// an operator has emptied it. Over a new connection, Redis may have lost it: by a restart without
-    /// persistence, or a failover to a replica without it. Then its overrides stay in effect in this process
-    /// until the hash has a field again, such as by `HSET ratelimit:overrides * on`, which changes no limit.
-    /// Each change by [`fleet`](Self::fleet) restores the hash with it. A process that starts meanwhile has no
+    /// An empty hash removes all of its overrides if it is read over the same connection as before:
+    /// then an operator has emptied it. Over a new connection, Redis may have lost it: by a restart
+    /// without persistence, or a failover to a replica without it. Then its overrides stay in
+    /// effect in this process until the hash has a field again, such as by
+    /// `HSET ratelimit:overrides * on`, which changes no limit. Each change by
+    /// [`fleet`](Self::fleet) restores the hash with it. A process that starts meanwhile has no
     /// overrides. A connection that the program brought is always the same one.
     ///
     /// # Cost
     ///
-    /// Each process sends `TIME`, `HLEN` and `HGET` two or three times a second over the connection of decisions.
-    /// While the hash is not empty, it also sends `HGETALL` over a second connection. The hash of
-    /// callers it reads so only after a change, and every 30 s. Every two seconds it sends one more
-    /// `HGET`, to find out if somebody reads the [status of the fleet](crate::Limiter::fleet). Its Redis user needs
-    /// `+hlen`, `+hget`, `+time` and `+hgetall`, and read access to both keys: `%R~ratelimit:overrides` and
-    /// `%R~ratelimit:overrides:callers`, from Redis 7 on. Without them it polls twice a minute, and logs this
-    /// once for each key.
+    /// Each process sends `TIME`, `HLEN` and `HGET` two or three times a second over the connection
+    /// of decisions. While the hash is not empty, it also sends `HGETALL` over a second connection.
+    /// The hash of callers it reads so only after a change, and every 30 s. Every two seconds it
+    /// sends one more `HGET`, to find out if somebody reads the [status of the
+    /// fleet](crate::Limiter::fleet). Its Redis user needs `+hlen`, `+hget`, `+time` and
+    /// `+hgetall`, and read access to both keys: `%R~ratelimit:overrides` and
+    /// `%R~ratelimit:overrides:callers`, from Redis 7 on. Without them it polls twice a minute, and
+    /// logs this once for each key.
     ///
     /// The future is ready after the first poll, also if Redis did not answer. The hash is followed
     /// until the last clone of the limiter and of this handle is dropped.
@@ -239,8 +244,8 @@ impl Overrides {
         Ok(())
     }
 
-    /// Starts to follow the hash, unless that was done or there is none. The receiver is ready after the
-    /// first poll.
+    /// Starts to follow the hash, unless that was done or there is none. The receiver is ready
+    /// after the first poll.
     pub(crate) fn start_following(&self) -> Option<oneshot::Receiver<()>> {
         let hashes = self.shared.hashes.as_ref()?;
         if hashes.is_followed.swap(true, Ordering::Relaxed) {

@@ -4,7 +4,8 @@ use super::{Override, OverrideError, OverrideSource, Overrides, Place, layer::Wr
 
 /// The overrides that a handle sets in this process, as [`Overrides::here`] returns them.
 ///
-/// They are those of the program, or of the operator of a handle that [`by`](Overrides::by) returns.
+/// They are those of the program, or of the operator of a handle that [`by`](Overrides::by)
+/// returns.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessOverrides<'a>(pub(super) &'a Overrides);
 
@@ -21,23 +22,24 @@ impl ProcessOverrides<'_> {
 
     /// Overrides a place, instead of an earlier `set`.
     ///
-    /// The override of [all limits](Place::all) has an [`Enforcement`](super::Enforcement), and may have an end.
-    /// It is the global one: each limit has its own or the global one, whichever refuses less.
-    /// [`Enforcement::On`](super::Enforcement::On) changes no limit; it replaces the global enforcement of a lower
-    /// [source](OverrideSource).
+    /// The override of [all limits](Place::all) has an [`Enforcement`](super::Enforcement), and may
+    /// have an end. It is the global one: each limit has its own or the global one, whichever
+    /// refuses less. [`Enforcement::On`](super::Enforcement::On) changes no limit; it replaces the
+    /// global enforcement of a lower [source](OverrideSource).
     ///
-    /// A name that no limit has yet is accepted, since a check by hand may bring it, and logged. It is one of
-    /// the [`problems`](Overrides::problems) until then.
+    /// A name that no limit has yet is accepted, since a check by hand may bring it, and logged. It
+    /// is one of the [`problems`](Overrides::problems) until then.
     ///
     /// # One caller
     ///
-    /// The override of a caller is used before that of its limit: its numbers in place of those of the limit,
-    /// and its enforcement before the limit's. A [`deny`](Override::deny) is an enforcement that is used before
-    /// the global one, and any other after it. Of all limits it is used after that of one limit. While there is
-    /// such an override, each call of every limit looks its caller up.
+    /// The override of a caller is used before that of its limit: its numbers in place of those of
+    /// the limit, and its enforcement before the limit's. A [`deny`](Override::deny) is an
+    /// enforcement that is used before the global one, and any other after it. Of all limits it is
+    /// used after that of one limit. While there is such an override, each call of every limit
+    /// looks its caller up.
     ///
-    /// An override whose [`until`](Override::until) has come is as none; a call that waits keeps the turn that it
-    /// was promised.
+    /// An override whose [`until`](Override::until) has come is as none; a call that waits keeps
+    /// the turn that it was promised.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -62,9 +64,9 @@ impl ProcessOverrides<'_> {
     ///
     /// # Errors
     ///
-    /// [`OverrideError`] if the policy of a callsite of this name would break a rule, one that was checked by
-    /// hand is a `calendar_window` of another period, or a `deny` has other values than `until`. The earlier
-    /// override stays in effect.
+    /// [`OverrideError`] if the policy of a callsite of this name would break a rule, one that was
+    /// checked by hand is a `calendar_window` of another period, or a `deny` has other values than
+    /// `until`. The earlier override stays in effect.
     pub fn set(
         &self,
         place: impl Into<Place>,

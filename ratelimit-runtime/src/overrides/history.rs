@@ -131,11 +131,13 @@ impl History {
 }
 
 impl Overrides {
-    /// Returns the last 100 changes of overrides that took effect in this process, the latest first.
+    /// Returns the last 100 changes of overrides that took effect in this process, the latest
+    /// first.
     ///
-    /// The operator is known if the change was made by a handle that [`by`](Self::by) returns, or if the
-    /// override is signed with [`Override::by`]. In documents and on Redis that is the field `by`. A removal
-    /// from Redis by another process is nobody's, because a removed field has no name in it.
+    /// The operator is known if the change was made by a handle that [`by`](Self::by) returns, or
+    /// if the override is signed with [`Override::by`]. In documents and on Redis that is the field
+    /// `by`. A removal from Redis by another process is nobody's, because a removed field has no
+    /// name in it.
     ///
     /// ```
     /// use ratelimit_runtime::{Limiter, Override};

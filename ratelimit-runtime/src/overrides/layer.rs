@@ -10,14 +10,16 @@ pub(super) const ALL_LIMITS: &str = "*";
 /// The overrides of all sources, the lowest source first.
 pub(super) type Layers = [Layer; OverrideSource::ALL.len()];
 
-/// The overrides of one source: of limits by name, of all limits under the name `*`, and of single callers.
+/// The overrides of one source: of limits by name, of all limits under the name `*`, and of single
+/// callers.
 ///
-/// It is changed in place, and knows what has changed: a change costs as much beside 10 000 overrides as beside one.
+/// It is changed in place, and knows what has changed: a change costs as much beside 10 000
+/// overrides as beside one.
 #[derive(Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(crate) struct Layer {
-    /// Those in effect or to come, and those that have ended and that the source still has: its clock may be set
-    /// back.
+    /// Those in effect or to come, and those that have ended and that the source still has: its
+    /// clock may be set back.
     overrides: BTreeMap<WrittenPlace, Override>,
     /// The time by which overrides have ended; none if none has.
     now: Option<SystemTime>,
@@ -31,7 +33,8 @@ pub(crate) struct Layer {
     before: BTreeMap<WrittenPlace, Option<Override>>,
 }
 
-/// A [`Place`](super::Place) with its caller as it is written down. Those of limits come before those of callers.
+/// A [`Place`](super::Place) with its caller as it is written down. Those of limits come before
+/// those of callers.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct WrittenPlace {
     /// The caller, if the place is that of a single one.
@@ -40,8 +43,8 @@ pub(super) struct WrittenPlace {
     pub(super) limit: String,
 }
 
-/// The change of the override of a limit, of all limits, or of one caller. Both are equal if another part of it
-/// is in effect.
+/// The change of the override of a limit, of all limits, or of one caller. Both are equal if
+/// another part of it is in effect.
 pub(super) struct PlaceChange {
     pub(super) place: WrittenPlace,
     pub(super) before: Option<Override>,
@@ -101,8 +104,8 @@ impl Layer {
         }
     }
 
-    /// Begins and ends overrides, and undoes what a clock that was set back has made too early. Ended ones are kept
-    /// for that, or removed.
+    /// Begins and ends overrides, and undoes what a clock that was set back has made too early.
+    /// Ended ones are kept for that, or removed.
     pub(super) fn follow_clock(&mut self, now: SystemTime, is_kept: bool) {
         let before = self.now.replace(now);
         let is_set_back = before.is_some_and(|before| now < before);
@@ -142,7 +145,8 @@ impl Layer {
         }
     }
 
-    /// Returns what has changed since this was last called: what was removed or has ended, and then what was set.
+    /// Returns what has changed since this was last called: what was removed or has ended, and then
+    /// what was set.
     pub(super) fn take_changes(&mut self) -> Vec<PlaceChange> {
         let mut changes = Vec::new();
         for (place, before) in mem::take(&mut self.before) {

@@ -3,9 +3,11 @@
 use super::{OverrideChange, layer::ALL_LIMITS};
 use crate::key::{Caller, IntoCaller};
 
-/// The place where an override applies: a limit, a plan of it, all limits, or one caller of one of these.
+/// The place where an override applies: a limit, a plan of it, all limits, or one caller of one of
+/// these.
 ///
-/// A text is the name of a limit, or of a plan such as `api@pro`; `*` is all limits. A pair is a caller of a place.
+/// A text is the name of a limit, or of a plan such as `api@pro`; `*` is all limits. A pair is a
+/// caller of a place.
 ///
 /// ```
 /// use ratelimit_runtime::overrides::Place;

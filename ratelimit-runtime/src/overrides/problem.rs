@@ -134,8 +134,8 @@ impl Overrides {
     /// Returns the overrides that change no limit, and the state of a source that cannot be read.
     ///
     /// The metric `ratelimit_override_problems` and
-    /// [`stats::override_problems`](crate::stats::override_problems) count them, and the live page lists
-    /// them. Each is also logged once.
+    /// [`stats::override_problems`](crate::stats::override_problems) count them, and the live page
+    /// lists them. Each is also logged once.
     ///
     /// ```
     /// use ratelimit_runtime::{Limiter, Override, RateLimitError, rate_limit};
@@ -186,8 +186,8 @@ impl Overrides {
                 limit: limit.to_owned(),
                 nearest: nearest(limit, &known),
             }));
-            // A window of the calendar that is checked by hand is known after its override was read. Without one,
-            // the overrides of all callers are not searched.
+            // A window of the calendar that is checked by hand is known after its override was
+            // read. Without one, the overrides of all callers are not searched.
             if layer.names().any(|name| registry::calendar_window_by_hand(name).is_some()) {
                 let misfits = layer.iter().filter_map(|(place, what)| misfit(&place.limit, what));
                 problems.extend(misfits.map(|error| OverrideProblem::Rejected { source, error }));
@@ -220,8 +220,9 @@ impl Overrides {
         }
     }
 
-    /// Updates the counts, and logs the overrides of unknown limits that are new. What was meant is searched for those
-    /// alone: a hash on Redis, which is read each second, has the names of many services.
+    /// Updates the counts, and logs the overrides of unknown limits that are new. What was meant is
+    /// searched for those alone: a hash on Redis, which is read each second, has the names of many
+    /// services.
     pub(super) fn report_problems(&self) {
         let (mut now, mut unknown) = (ProblemCounts::default(), BTreeSet::new());
         for problem in self.problems_with(|_, _| None) {

@@ -89,7 +89,8 @@ impl Snapshot {
         Self { next_turn, ..self.clone() }
     }
 
-    /// Merges the overrides of a limit, the lowest source first. A candidate that stays goes on with its counts.
+    /// Merges the overrides of a limit, the lowest source first. A candidate that stays goes on
+    /// with its counts.
     fn merge<'a>(&mut self, name: &str, sources: impl Iterator<Item = &'a Override>) {
         let over = |lower: Override, higher: Override| higher.layered_over(lower);
         let merged = sources.cloned().reduce(over).map(|merged| {
@@ -118,7 +119,8 @@ impl Snapshot {
         turns.min()?.duration_since(now).ok()
     }
 
-    /// Returns the wait of a caller who is shut out now; none if there is no end. Another `deny` may follow at once.
+    /// Returns the wait of a caller who is shut out now; none if there is no end. Another `deny`
+    /// may follow at once.
     #[cold]
     fn denied_for(&self, names: [Option<PolicyName>; 2], caller: &Caller) -> Option<Duration> {
         let now = self.identities().now();
@@ -166,9 +168,10 @@ impl Snapshot {
         self.limits.iter().filter_map(|limit| Some((&*limit.name, &**limit.candidate.as_ref()?)))
     }
 
-    /// Returns the policy, the enforcement or the answer of a call. The caller's overrides come before the
-    /// plan's, this before the limit's, and a `deny`, which is an enforcement, before the global one. Enforcement and
-    /// numbers are found separately, and numbers of several overrides are not mixed.
+    /// Returns the policy, the enforcement or the answer of a call. The caller's overrides come
+    /// before the plan's, this before the limit's, and a `deny`, which is an enforcement, before
+    /// the global one. Enforcement and numbers are found separately, and numbers of several
+    /// overrides are not mixed.
     pub(super) fn effective<'a>(
         &self,
         written: &'a Policy,
@@ -230,8 +233,8 @@ impl Snapshot {
 }
 
 impl Overrides {
-    /// Returns the global enforcement and its source. If it is on for a [share](Override::enforce) of the callers, it
-    /// is that of all others.
+    /// Returns the global enforcement and its source. If it is on for a [share](Override::enforce)
+    /// of the callers, it is that of all others.
     #[must_use]
     pub fn enforcement(&self) -> Option<(Enforcement, OverrideSource)> {
         let snapshot = self.current();
@@ -273,8 +276,9 @@ impl Overrides {
         snapshot.find(PolicyName::hash_of(name), name).map(|limit| limit.merged.what().clone())
     }
 
-    /// Returns the override of a limit in each source that has one, the highest source first. The name `*` is
-    /// that of all limits. Overrides that have not begun are among them; [`Override::at`] has the part in effect.
+    /// Returns the override of a limit in each source that has one, the highest source first. The
+    /// name `*` is that of all limits. Overrides that have not begun are among them;
+    /// [`Override::at`] has the part in effect.
     ///
     /// ```
     /// use ratelimit_runtime::{Limiter, Override, overrides::OverrideSource};

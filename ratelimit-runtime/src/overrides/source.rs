@@ -15,8 +15,8 @@ pub enum OverrideSource {
     Environment,
     /// The hash on Redis, which limiters that `connect` or `from_env` builds follow.
     Redis,
-    /// An operator, in this process alone: [`Overrides::here`](crate::Overrides::here) of a handle that
-    /// [`Overrides::by`](crate::Overrides::by) returns.
+    /// An operator, in this process alone: [`Overrides::here`](crate::Overrides::here) of a handle
+    /// that [`Overrides::by`](crate::Overrides::by) returns.
     Operator,
 }
 

@@ -135,8 +135,9 @@ fn calls_in_flight_are_changed_where_they_are_declared() {
     assert!(overrides.here().set("unknown", Override::new().concurrency(0)).is_err());
 }
 
-/// Every assignment of no override, an enforcement and a number to these places, the highest first, in these
-/// sources, the highest first. A caller's place has its highest source alone; all others are merged.
+/// Every assignment of no override, an enforcement and a number to these places, the highest first,
+/// in these sources, the highest first. A caller's place has its highest source alone; all others
+/// are merged.
 fn assert_precedence(policy: &Policy, places: &[(&str, Option<&str>)], sources: &[OverrideSource]) {
     let (overrides, alice) = (Overrides::none(Shown::default()), Caller::from("alice"));
     let slots: Vec<_> = places

@@ -22,8 +22,9 @@ pub(super) fn all(layer: &Layer) -> Result<(), OverrideError> {
     layer.iter().try_for_each(|(place, what)| against(&registered, place, what))
 }
 
-/// Validates the override of a limit, of all limits or of one caller against the registered policies of the limit's
-/// name. Without any, it is validated against a policy of one tier with any values.
+/// Validates the override of a limit, of all limits or of one caller against the registered
+/// policies of the limit's name. Without any, it is validated against a policy of one tier with any
+/// values.
 pub(super) fn against(
     registered: &[RegisteredPolicy],
     place: &WrittenPlace,
@@ -98,8 +99,8 @@ pub(super) fn misfit(name: &str, what: &Override) -> Option<OverrideError> {
     Some(OverrideError::of(name, fault))
 }
 
-/// Returns the limits that the factor of all limits would make invalid, each once, with the rule. Those with
-/// a factor of their own are none of them.
+/// Returns the limits that the factor of all limits would make invalid, each once, with the rule.
+/// Those with a factor of their own are none of them.
 pub(super) fn unscalable(scale: u32, has_own_scale: impl Fn(&str) -> bool) -> Vec<OverrideError> {
     let scale = Override { scale_in_thousandths: Some(scale), ..Override::new() };
     let mut registered = registry::policies();
@@ -153,7 +154,8 @@ impl Override {
     pub(super) fn validate(&self, declared: &Policy, cost: Option<u32>) -> Result<Policy, Fault> {
         let policy = self.apply(declared)?;
         match policy.validate_with(cost) {
-            // A policy that is invalid as declared is no fault of an override that leaves its numbers.
+            // A policy that is invalid as declared is no fault of an override that leaves its
+            // numbers.
             Err(invalid) if self.has_numbers() || self.scale_in_thousandths.is_some() => {
                 Err(invalid.rule().into())
             }

@@ -39,7 +39,8 @@ impl From<Enforcement> for Override {
 }
 
 impl Override {
-    /// Returns the part that is in effect at a time: this override, or one of its [`windows`](Self::windows).
+    /// Returns the part that is in effect at a time: this override, or one of its
+    /// [`windows`](Self::windows).
     #[must_use]
     pub fn at(&self, time: SystemTime) -> Option<&Self> {
         let has_begun = |part: &&Self| part.from.is_none_or(|from| from <= time);

@@ -14,10 +14,11 @@ impl Policy {
     /// Creates a policy of at most `threshold` units in a day, a week or a month of the calendar
     /// ([`Algorithm::CalendarWindow`]), in UTC or in another [`zone`](Self::zone).
     ///
-    /// The window of Redis's time decides, also if the clock of a process is up to one window off. It has one
-    /// tier: several limits are [decided together](crate::Limiter::check_all). It does not go with
-    /// [`max_wait`](crate::Check::max_wait), [`lease`](Self::lease) and
-    /// [`count_rejected`](Self::count_rejected). An [override](crate::Overrides) changes the threshold.
+    /// The window of Redis's time decides, also if the clock of a process is up to one window off.
+    /// It has one tier: several limits are [decided together](crate::Limiter::check_all). It does
+    /// not go with [`max_wait`](crate::Check::max_wait), [`lease`](Self::lease) and
+    /// [`count_rejected`](Self::count_rejected). An [override](crate::Overrides) changes the
+    /// threshold.
     ///
     /// A [`period`](crate::Decision::period) of it is nominal: 1, 7 or 31 days. Waits are exact.
     ///
@@ -34,16 +35,17 @@ impl Policy {
         Self::new(name, Algorithm::CalendarWindow, period, threshold)
     }
 
-    /// Sets the time zone of a [`calendar_window`](Self::calendar_window), by its name in the database of the
-    /// IANA; UTC by default.
+    /// Sets the time zone of a [`calendar_window`](Self::calendar_window), by its name in the
+    /// database of the IANA; UTC by default.
     ///
-    /// The database is the newer one of the system's and that in the program. If the system's has no version, it is
-    /// that in the program. The environment variable `RATELIMIT_CALENDAR` chooses one of them, by the words `system`
-    /// and `bundled`. The process reads it with its first zone, and logs its version and place at `info`. From then on
-    /// `Debug` of a limiter contains them.
+    /// The database is the newer one of the system's and that in the program. If the system's has
+    /// no version, it is that in the program. The environment variable `RATELIMIT_CALENDAR` chooses
+    /// one of them, by the words `system` and `bundled`. The process reads it with its first zone,
+    /// and logs its version and place at `info`. From then on `Debug` of a limiter contains them.
     ///
-    /// Two processes with different databases may end a month at different times. Once both have called in a
-    /// month, neither admits more than the threshold in what either of them calls a month.
+    /// Two processes with different databases may end a month at different times. Once both have
+    /// called in a month, neither admits more than the threshold in what either of them calls a
+    /// month.
     pub const fn zone(mut self, zone: &'static str) -> Self {
         self.zone = Some(zone);
         self.checked()
@@ -66,13 +68,14 @@ impl Policy {
         matches!(self.state, StateKind::CalendarWindow)
     }
 
-    /// Returns the rule that the policy breaks by what only the program knows: its features, and the zones of
-    /// its database.
+    /// Returns the rule that the policy breaks by what only the program knows: its features, and
+    /// the zones of its database.
     pub(super) fn calendar_fault(&self) -> Option<PolicyFault> {
         self.calendar_unit()?;
         #[cfg(not(feature = "calendar"))]
         return Some(PolicyFault::CalendarWithoutFeature);
-        // The windows of a recorded time stay known: the zone is asked for, and none of its windows.
+        // The windows of a recorded time stay known: the zone is asked for, and none of its
+        // windows.
         #[cfg(feature = "calendar")]
         {
             let unknown = self.zone.filter(|zone| calendar::database::zone(zone).is_none())?;
@@ -85,8 +88,8 @@ impl Policy {
         calendar::windows(self.calendar_unit()?, self.zone, now)
     }
 
-    /// Returns the policy in its zone whose window is the second one of these, for a store whose clock is ahead of the
-    /// UNIX epoch.
+    /// Returns the policy in its zone whose window is the second one of these, for a store whose
+    /// clock is ahead of the UNIX epoch.
     pub(crate) fn dated(
         &self,
         zone: Option<Zone>,

@@ -1,4 +1,5 @@
-//! Properties of a policy, one bit each, and above them the unit of its quota; its algorithm; and its plan.
+//! Properties of a policy, one bit each, and above them the unit of its quota; its algorithm; and
+//! its plan.
 
 use ratelimit_core::{Algorithm, CalendarUnit};
 
@@ -14,7 +15,8 @@ pub(crate) struct Flags {
     plan: [u8; 2],
 }
 
-/// A plan of a limit: a hash of its name. Another [`Plans`](super::Plans) of the limit may have other plans.
+/// A plan of a limit: a hash of its name. Another [`Plans`](super::Plans) of the limit may have
+/// other plans.
 pub(super) type PlanId = [u8; 2];
 
 /// One of the bits.
@@ -26,7 +28,8 @@ impl Flags {
     pub(crate) const COUNT_REJECTED: Flag = Flag(1);
     /// There is one tier, and no rule is broken.
     pub(super) const VALID_ALONE: Flag = Flag(1 << 1);
-    /// In an error, several clients share the limit. No error reads the bit of a valid policy, and has no other free.
+    /// In an error, several clients share the limit. No error reads the bit of a valid policy, and
+    /// has no other free.
     pub(crate) const SHARED: Flag = Self::VALID_ALONE;
     /// Besides, there is no `concurrency`, and the window is none of the calendar.
     pub(super) const ONE_TIER: Flag = Flag(1 << 2);

@@ -31,8 +31,8 @@ impl PolicyName {
         self.text == other.text
     }
 
-    /// Returns the hash of the policy name with this text. It need not resist an attacker, because names are the
-    /// program's own.
+    /// Returns the hash of the policy name with this text. It need not resist an attacker, because
+    /// names are the program's own.
     pub(crate) const fn hash_of(text: &str) -> u64 {
         const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
         let mut bytes = text.as_bytes();

@@ -1,4 +1,5 @@
-//! The answer to calls that Redis cannot decide, and a policy's share while this process decides alone.
+//! The answer to calls that Redis cannot decide, and a policy's share while this process decides
+//! alone.
 
 use std::{fmt, str::FromStr};
 
@@ -44,13 +45,14 @@ impl LocalShare {
 }
 
 impl OnStoreError {
-    /// Lets the memory store decide under a share of the limit, in percent. Another share than 1 to 100 does not
-    /// compile.
+    /// Lets the memory store decide under a share of the limit, in percent. Another share than 1 to
+    /// 100 does not compile.
     ///
-    /// While Redis is away, each process admits that share of the thresholds, of a burst and of the calls in flight,
-    /// rounded up. So ten processes under 10 % admit about as much as the limit. A call that costs more than the share
-    /// fails as with [`Deny`](Self::Deny). One that [leaves](crate::Check::leave) a part to others leaves it of the
-    /// share. Units on [lease](crate::Policy::lease) that the process has used count.
+    /// While Redis is away, each process admits that share of the thresholds, of a burst and of the
+    /// calls in flight, rounded up. So ten processes under 10 % admit about as much as the limit. A
+    /// call that costs more than the share fails as with [`Deny`](Self::Deny). One that
+    /// [leaves](crate::Check::leave) a part to others leaves it of the share. Units on
+    /// [lease](crate::Policy::lease) that the process has used count.
     ///
     /// A share that is known at run time is [`LocalShare::new`].
     ///

@@ -10,14 +10,14 @@ use crate::time::Micros;
 
 const MAX_PLANS: usize = 8;
 
-/// The plans of a limit: policies of other numbers under one name, of which each call chooses one by the name of
-/// its plan.
+/// The plans of a limit: policies of other numbers under one name, of which each call chooses one
+/// by the name of its plan.
 ///
-/// All plans count under one key, so that a caller who changes the plan keeps its history. They differ in their
-/// tiers, burst and calls in flight. Another algorithm or lease does not compile.
+/// All plans count under one key, so that a caller who changes the plan keeps its history. They
+/// differ in their tiers, burst and calls in flight. Another algorithm or lease does not compile.
 ///
-/// A plan is named `api@pro`: so it is overridden, and so header fields, events and metrics name it. An
-/// override of `api` is used for all plans that have none of their own.
+/// A plan is named `api@pro`: so it is overridden, and so header fields, events and metrics name
+/// it. An override of `api` is used for all plans that have none of their own.
 ///
 /// ```
 /// use std::time::Duration;
@@ -48,8 +48,8 @@ pub struct Plans {
 }
 
 impl Plans {
-    /// Creates the plans of the limit `name`. Calls of an unknown plan are decided by this one, and each unknown
-    /// name is logged once, 64 at most.
+    /// Creates the plans of the limit `name`. Calls of an unknown plan are decided by this one, and
+    /// each unknown name is logged once, 64 at most.
     ///
     /// # Panics
     ///
@@ -64,9 +64,9 @@ impl Plans {
     ///
     /// # Panics
     ///
-    /// If it is the ninth, its name is empty, contains `@` or is that of another plan, or its callers would have
-    /// another history: under another algorithm or lease, with or without a window or
-    /// [`count_rejected`](Policy::count_rejected). In a `const` it does not compile.
+    /// If it is the ninth, its name is empty, contains `@` or is that of another plan, or its
+    /// callers would have another history: under another algorithm or lease, with or without a
+    /// window or [`count_rejected`](Policy::count_rejected). In a `const` it does not compile.
     pub const fn plan(mut self, name: &'static str, policy: Policy) -> Self {
         assert!(self.count < MAX_PLANS, "a limit has at most 8 plans");
         assert!(!name.is_empty(), "the name of a plan is not empty");

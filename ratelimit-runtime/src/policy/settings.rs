@@ -95,7 +95,8 @@ impl Policy {
     ///
     /// # Faults of permits
     ///
-    /// Redis never counts more calls than the limit. More run only if a call goes on without its permit:
+    /// Redis never counts more calls than the limit. More run only if a call goes on without its
+    /// permit:
     ///
     /// | Event | Calls above the limit, at most |
     /// |---|---|
@@ -116,8 +117,8 @@ impl Policy {
         self.checked()
     }
 
-    /// Sets the time after which the permit of a process that died is free; 30 s by default, at least
-    /// 100 ms and at most one day.
+    /// Sets the time after which the permit of a process that died is free; 30 s by default, at
+    /// least 100 ms and at most one day.
     ///
     /// It matters on Redis alone. Permits of living processes are renewed there each third of the
     /// timeout, so that a call may take longer. In memory a permit ends with its process.
@@ -138,28 +139,28 @@ impl Policy {
         self.concurrency
     }
 
-    /// Lets each process reserve units of a busy caller on Redis, and decide by them in memory for at most this
-    /// long.
+    /// Lets each process reserve units of a busy caller on Redis, and decide by them in memory for
+    /// at most this long.
     ///
     /// It is for a few callers with many calls, such as one key for a whole service: see
     /// [leases](crate::guide::waiting#leases). Without it every call asks Redis, whose one thread
-    /// decides some 100 000 calls a second. In memory a lease changes no count: the store is in the process
-    /// already.
+    /// decides some 100 000 calls a second. In memory a lease changes no count: the store is in the
+    /// process already.
     ///
-    /// No window of a sliding window admits more than the threshold, except by the [faults](#faults-of-leases)
-    /// below. A lease makes refusals earlier: units that a process has taken are missing
-    /// in others until they are used or given back. A window loses at most two
-    /// leases of its period, and the units that nobody uses. The wait of a refusal may be too long by as
-    /// much, and never too short.
+    /// No window of a sliding window admits more than the threshold, except by the
+    /// [faults](#faults-of-leases) below. A lease makes refusals earlier: units that a process has
+    /// taken are missing in others until they are used or given back. A window loses at most two
+    /// leases of its period, and the units that nobody uses. The wait of a refusal may be too long
+    /// by as much, and never too short.
     ///
-    /// A `length` is at least 1 ms and at most a tenth of the shortest period, in whole milliseconds. A
-    /// fiftieth is advised. It does not go with
+    /// A `length` is at least 1 ms and at most a tenth of the shortest period, in whole
+    /// milliseconds. A fiftieth is advised. It does not go with
     /// [`count_rejected`](Self::count_rejected), [`concurrency`](Self::concurrency), and calls with
-    /// [`request_id`](crate::Check::request_id) or [`max_wait`](crate::Check::max_wait): they need the
-    /// store at each call. An [override](crate::Overrides) of the limit has no lease.
+    /// [`request_id`](crate::Check::request_id) or [`max_wait`](crate::Check::max_wait): they need
+    /// the store at each call. An [override](crate::Overrides) of the limit has no lease.
     ///
-    /// A [`token_bucket`](Self::token_bucket) under a lease holds fewer tokens, by as many as refill
-    /// during the lease, also in memory. At least one must be left.
+    /// A [`token_bucket`](Self::token_bucket) under a lease holds fewer tokens, by as many as
+    /// refill during the lease, also in memory. At least one must be left.
     ///
     /// ```
     /// use std::time::Duration;
@@ -208,33 +209,36 @@ impl Policy {
         self.checked()
     }
 
-    /// Shuts a caller out who exceeds the limit: for the first of these lengths, and each time that it happens
-    /// again for the next one.
+    /// Shuts a caller out who exceeds the limit: for the first of these lengths, and each time that
+    /// it happens again for the next one.
     ///
-    /// An offence is a call that a window refuses, also in a dry run. A wrong password is none. Until the block is
-    /// over, all calls of the caller are refused that cost anything. These refusals are no offences, and neither are
-    /// those of a [`peek`](crate::Limiter::peek) and of [`concurrency`](Self::concurrency). Their wait is that of the
-    /// block, or of the window if that is longer.
+    /// An offence is a call that a window refuses, also in a dry run. A wrong password is none.
+    /// Until the block is over, all calls of the caller are refused that cost anything. These
+    /// refusals are no offences, and neither are those of a [`peek`](crate::Limiter::peek) and of
+    /// [`concurrency`](Self::concurrency). Their wait is that of the block, or of the window if
+    /// that is longer.
     ///
-    /// After the block the window alone decides: its next refusal is the next offence. Each quiet stretch as long
-    /// as the block was forgives one step. Make the first length longer than the period: the window's own wait hides a
-    /// shorter one, and that of a caller who waits as told is forgiven each time if it is at most half the period.
+    /// After the block the window alone decides: its next refusal is the next offence. Each quiet
+    /// stretch as long as the block was forgives one step. Make the first length longer than the
+    /// period: the window's own wait hides a shorter one, and that of a caller who waits as told is
+    /// forgiven each time if it is at most half the period.
     ///
-    /// [`Limiter::reset`](crate::Limiter::reset) ends a block; a refund, a settle and a raised threshold do not. If
-    /// [other limits](crate::Limiter::check_all) refuse a call, the units that it took here are given back. If another
-    /// call was refused meanwhile, and would have passed with these units, its block ends. A call that is settled above
-    /// its cost may leave a debt, by which the next one offends. While [enforcement](crate::Enforcement) is off, blocks
-    /// are kept and calls pass. [`LimitUsage::blocked_for`](crate::usage::LimitUsage::blocked_for) shows a block to its
-    /// caller.
+    /// [`Limiter::reset`](crate::Limiter::reset) ends a block; a refund, a settle and a raised
+    /// threshold do not. If [other limits](crate::Limiter::check_all) refuse a call, the units that
+    /// it took here are given back. If another call was refused meanwhile, and would have passed
+    /// with these units, its block ends. A call that is settled above its cost may leave a debt, by
+    /// which the next one offends. While [enforcement](crate::Enforcement) is off, blocks are kept
+    /// and calls pass. [`LimitUsage::blocked_for`](crate::usage::LimitUsage::blocked_for) shows a
+    /// block to its caller.
     ///
-    /// One to four lengths of 1 ms to 31 days, in whole milliseconds, each longer than the one before. Beside them
-    /// a policy has at most seven tiers. They do not go with a
+    /// One to four lengths of 1 ms to 31 days, in whole milliseconds, each longer than the one
+    /// before. Beside them a policy has at most seven tiers. They do not go with a
     /// [`lease`](Self::lease), and with calls that have a [`max_wait`](crate::Check::max_wait), a
-    /// [`request_id`](crate::Check::request_id) or [`leave`](crate::Check::leave) a share, and with a
-    /// [`pause`](crate::Limiter::pause).
+    /// [`request_id`](crate::Check::request_id) or [`leave`](crate::Check::leave) a share, and with
+    /// a [`pause`](crate::Limiter::pause).
     ///
-    /// Never block by a name that strangers can write, such as that of an account at its login: they could
-    /// shut its owner out.
+    /// Never block by a name that strangers can write, such as that of an account at its login:
+    /// they could shut its owner out.
     ///
     /// ```
     /// use std::time::Duration;
@@ -289,7 +293,8 @@ impl Policy {
         lengths
     }
 
-    /// Sets the unit that header fields name, for calls whose cost is not 1. It changes no decision.
+    /// Sets the unit that header fields name, for calls whose cost is not 1. It changes no
+    /// decision.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -310,11 +315,12 @@ impl Policy {
         self.flags.unit()
     }
 
-    /// Sets the answer to a call that Redis cannot decide in time, or for which memory is full; by default the
-    /// limiter's own [setting](crate::LimiterBuilder::on_store_error).
+    /// Sets the answer to a call that Redis cannot decide in time, or for which memory is full; by
+    /// default the limiter's own [setting](crate::LimiterBuilder::on_store_error).
     ///
-    /// [`Check::on_store_error`](crate::Check::on_store_error) and the attribute's argument set it for single calls
-    /// and functions, and come before this. An [override](crate::Override::on_store_error) comes before all.
+    /// [`Check::on_store_error`](crate::Check::on_store_error) and the attribute's argument set it
+    /// for single calls and functions, and come before this. An
+    /// [override](crate::Override::on_store_error) comes before all.
     pub const fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
         self.on_store_error = Some(on_store_error);
         self

@@ -8,8 +8,9 @@ const SECOND: u64 = 1_000_000;
 /// A quarter of a day, in microseconds.
 const QUARTER: u64 = 6 * 60 * 60 * SECOND;
 
-/// The length of a window in seconds, which is whole in every zone; and in the ten highest bits the quarters of a day
-/// from 1970 to its start, by which windows of one zone are told apart that are at most 128 days apart.
+/// The length of a window in seconds, which is whole in every zone; and in the ten highest bits the
+/// quarters of a day from 1970 to its start, by which windows of one zone are told apart that are
+/// at most 128 days apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span(pub(super) u32);
 

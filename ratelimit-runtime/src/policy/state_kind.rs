@@ -62,8 +62,8 @@ impl StateKind {
         }
     }
 
-    /// Returns `true` if each charge has a name of its own, by which it is settled once and a repeated
-    /// call is recognized.
+    /// Returns `true` if each charge has a name of its own, by which it is settled once and a
+    /// repeated call is recognized.
     pub(crate) const fn names_charges(self) -> bool {
         matches!(self, Self::SlidingWindow)
     }

@@ -12,10 +12,12 @@ use crate::time::{Micros, Timestamp};
 pub struct Tier {
     /// In microseconds.
     pub(super) period: u64,
-    /// The parts of one token, for a token bucket. For a window of the calendar in memory, its start.
+    /// The parts of one token, for a token bucket. For a window of the calendar in memory, its
+    /// start.
     pub(super) token: u64,
     pub(super) threshold: u32,
-    /// The parts that a token bucket regains each microsecond. For a window of the calendar in memory, its span.
+    /// The parts that a token bucket regains each microsecond. For a window of the calendar in
+    /// memory, its span.
     pub(super) refill: u32,
 }
 

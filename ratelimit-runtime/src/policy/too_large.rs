@@ -11,8 +11,8 @@ use crate::time::Micros;
 ///
 /// Its cost is larger than a threshold or a burst, or a threshold or burst is 0.
 ///
-/// Such numbers come from clients and from plans, and are no failure of the service. There is no wait,
-/// because a repeated call fails as well.
+/// Such numbers come from clients and from plans, and are no failure of the service. There is no
+/// wait, because a repeated call fails as well.
 ///
 /// ```
 /// use std::time::Duration;
@@ -78,8 +78,8 @@ impl TooLarge {
         self.period.into()
     }
 
-    /// Returns the rule that the call breaks, as a sentence without the name of the policy. Literals of
-    /// an attribute that break it do not compile.
+    /// Returns the rule that the call breaks, as a sentence without the name of the policy.
+    /// Literals of an attribute that break it do not compile.
     #[must_use]
     pub fn fault(&self) -> impl fmt::Display + use<> {
         *self.fault

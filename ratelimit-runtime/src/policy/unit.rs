@@ -2,9 +2,9 @@
 
 /// The unit of a quota, for the parameter `qu` of `RateLimit-Policy`.
 ///
-/// The draft's registry has `requests`, `content-bytes` and `concurrent-requests`, and the default of the
-/// parameter is `requests`. The other values here are not registered: a client that does not know them
-/// still reads that the quota is not one of requests. Calls in flight are always shown as
+/// The draft's registry has `requests`, `content-bytes` and `concurrent-requests`, and the default
+/// of the parameter is `requests`. The other values here are not registered: a client that does not
+/// know them still reads that the quota is not one of requests. Calls in flight are always shown as
 /// `concurrent-requests`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

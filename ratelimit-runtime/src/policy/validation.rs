@@ -18,25 +18,28 @@ impl Policy {
     /// - there are more than [`MAX_TIERS`] tiers,
     /// - a period is shorter than 1 ms or longer than 366 days,
     /// - a threshold or a burst is 0,
-    /// - a threshold is over 1 000 000 000 for [`Algorithm::SlidingWindow`](crate::Algorithm::SlidingWindow),
+    /// - a threshold is over 1 000 000 000 for
+    ///   [`Algorithm::SlidingWindow`](crate::Algorithm::SlidingWindow),
     /// - a burst is set for another algorithm than
     ///   [`Algorithm::TokenBucket`](crate::Algorithm::TokenBucket), or with several tiers,
     /// - a bucket is too large to be counted exactly at its rate,
-    /// - refused calls are recorded in an [`Algorithm::FixedWindow`](crate::Algorithm::FixedWindow),
+    /// - refused calls are recorded in an
+    ///   [`Algorithm::FixedWindow`](crate::Algorithm::FixedWindow),
     /// - a tier can never refuse, because another one always refuses first,
     /// - the calls in flight are 0, or their timeout is out of range or without them,
     /// - a burst is set, or refused calls are recorded, without a window,
-    /// - a [lease](Self::lease) is shorter than 1 ms or longer than a tenth of the shortest period, or is
-    ///   without a window, or together with recorded refusals or calls in flight,
+    /// - a [lease](Self::lease) is shorter than 1 ms or longer than a tenth of the shortest period,
+    ///   or is without a window, or together with recorded refusals or calls in flight,
     /// - a bucket holds no token under its lease,
-    /// - a [`calendar_window`](Self::calendar_window) has another period than a unit of the calendar, several
-    ///   tiers, recorded refusals, a lease or an unknown zone, or the program lacks the feature `calendar`,
+    /// - a [`calendar_window`](Self::calendar_window) has another period than a unit of the
+    ///   calendar, several tiers, recorded refusals, a lease or an unknown zone, or the program
+    ///   lacks the feature `calendar`,
     /// - a zone is set for another algorithm,
-    /// - the lengths of a [block](Self::block) are out of range, too many or do not grow, or there is no window
-    ///   or a lease.
+    /// - the lengths of a [block](Self::block) are out of range, too many or do not grow, or there
+    ///   is no window or a lease.
     ///
-    /// A check under a threshold, a burst or a `concurrency` of 0 fails with [`TooLarge`] instead: a plan may have no
-    /// calls.
+    /// A check under a threshold, a burst or a `concurrency` of 0 fails with [`TooLarge`] instead:
+    /// a plan may have no calls.
     pub fn validate(&self) -> Result<(), InvalidPolicy> {
         self.validate_with(None)
     }
@@ -51,8 +54,8 @@ impl Policy {
         self.invalid_by(self.faults(None, 0).into_iter().find(|fault| !fault.can_never_admit()))
     }
 
-    /// Validates the policy for a call of this cost that leaves this share, in percent: `Ok(Err(..))` if it never
-    /// admits such a call.
+    /// Validates the policy for a call of this cost that leaves this share, in percent:
+    /// `Ok(Err(..))` if it never admits such a call.
     ///
     /// # Errors
     ///
@@ -79,7 +82,8 @@ impl Policy {
         Ok(Err(TooLarge::new(self, cost, tier, *fault)))
     }
 
-    /// Returns `true` for most policies and costs that break no rule. No compiler knows the zones of the calendar.
+    /// Returns `true` for most policies and costs that break no rule. No compiler knows the zones
+    /// of the calendar.
     #[inline]
     pub(crate) fn is_surely_valid(&self, cost: u32) -> bool {
         let [tier, ..] = self.tiers;
@@ -107,7 +111,8 @@ impl Policy {
         self.invalid_by(of_calendar.or(self.block_fault("max_wait")))
     }
 
-    /// Validates the policy, and that its callers can be paused. Its tiers and its flags are enough for that.
+    /// Validates the policy, and that its callers can be paused. Its tiers and its flags are enough
+    /// for that.
     pub(crate) fn validate_pause(&self) -> Result<(), InvalidPolicy> {
         self.validate_shape()?;
         self.validate_store_argument("pause")?;
@@ -168,7 +173,8 @@ impl Policy {
 
     /// Returns the rules that the policy breaks, or calls of this cost that leave this share.
     fn faults(&self, cost: Option<u32>, share: u8) -> Vec<PolicyFault> {
-        // Tiers beyond the maximum are not kept: one more, without numbers, breaks the rule of their count.
+        // Tiers beyond the maximum are not kept: one more, without numbers, breaks the rule of
+        // their count.
         let mut tiers = [TierDraft { period: None, threshold: None }; MAX_TIERS + 1];
         for (draft, tier) in tiers.iter_mut().zip(self.tiers()) {
             *draft = TierDraft {

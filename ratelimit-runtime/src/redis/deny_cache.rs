@@ -1,13 +1,14 @@
-//! The deny cache: refusals of Redis, repeated until the instant from which Redis may admit the call. A
-//! flood on one exhausted key does not reach Redis.
+//! The deny cache: refusals of Redis, repeated until the instant from which Redis may admit the
+//! call. A flood on one exhausted key does not reach Redis.
 //!
-//! - Exact: a wait is counted from before the command was sent, so that it never ends a microsecond too
-//!   late. A refusal implies those of larger costs and of smaller thresholds: see [`RefusalSteps`].
+//! - Exact: a wait is counted from before the command was sent, so that it never ends a microsecond
+//!   too late. A refusal implies those of larger costs and of smaller thresholds: see
+//!   [`RefusalSteps`].
 //! - Revalidated: an answer of Redis removes the refusals that it contradicts. Once per TTL one
 //!   call is sent although its refusal is cached, so that a reset or refund by another process
 //!   takes effect.
-//! - Bounded: a fixed number of sets, of entries in a set, and of steps in an entry. A new one evicts
-//!   the oldest.
+//! - Bounded: a fixed number of sets, of entries in a set, and of steps in an entry. A new one
+//!   evicts the oldest.
 
 #[cfg(all(test, not(ratelimit_loom)))]
 mod against_store;
@@ -41,7 +42,8 @@ pub(super) struct DenyCache {
     ttl: Duration,
 }
 
-/// The instants when a call was sent to Redis, rather too early than too late, and when its reply came.
+/// The instants when a call was sent to Redis, rather too early than too late, and when its reply
+/// came.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundTrip {
     pub(super) sent: Timestamp,
@@ -76,7 +78,8 @@ impl DenyCache {
     }
 
     /// Returns the refusal that Redis would return, if its wait is longer than `max_wait`: a call
-    /// that waits needs the exact one from Redis. A call that `may_revalidate` is sent to Redis if it gets none.
+    /// that waits needs the exact one from Redis. A call that `may_revalidate` is sent to Redis if
+    /// it gets none.
     ///
     /// `now` is called once if it is needed, and not under the lock.
     #[inline]
@@ -191,8 +194,8 @@ impl CacheEntry {
     }
 }
 
-/// Returns `true` if the same request gets the same refusal again. Where refusals are recorded, each
-/// changes the next wait; a call with an id may have been admitted before.
+/// Returns `true` if the same request gets the same refusal again. Where refusals are recorded,
+/// each changes the next wait; a call with an id may have been admitted before.
 fn is_cacheable(request: Request<'_>) -> bool {
     request.op == Op::Take && request.id.is_none() && !request.policy.counts_rejected()
 }

@@ -1,5 +1,5 @@
-//! The room without the feature `redis`: a backend has no value, and opening one is an error that names the
-//! feature. So the code of limiters and overrides is the same with and without it.
+//! The room without the feature `redis`: a backend has no value, and opening one is an error that
+//! names the feature. So the code of limiters and overrides is the same with and without it.
 #![allow(clippy::unused_async, clippy::needless_pass_by_value, reason = "as with the feature")]
 
 mod options;

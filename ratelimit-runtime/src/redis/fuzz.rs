@@ -49,7 +49,8 @@ pub(crate) fn assert_property(bytes: &[u8]) {
 /// The longest reply that is read.
 const MAX_REPLY: usize = 1 << 16;
 
-/// Reads replies from bytes that arrive in pieces of this size. The last may be the error that ends a connection.
+/// Reads replies from bytes that arrive in pieces of this size. The last may be the error that ends
+/// a connection.
 fn read(wire: &[u8], piece: usize) -> Vec<RedisResult<Value>> {
     let (mut reader, mut at, mut replies) = (ReplyReader::new(MAX_REPLY), 0, Vec::new());
     for arrived in (0..wire.len()).step_by(piece).map(|start| (start + piece).min(wire.len())) {

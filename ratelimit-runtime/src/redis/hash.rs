@@ -43,8 +43,8 @@ impl RedisHash {
 
     /// Returns the fields and their values; none if the key does not exist.
     ///
-    /// They are read over the side connection, so that no decision waits behind them. It is made for the
-    /// first hash that is not empty. More than `max_fields` are an error.
+    /// They are read over the side connection, so that no decision waits behind them. It is made
+    /// for the first hash that is not empty. More than `max_fields` are an error.
     pub(crate) async fn fields(&self, max_fields: usize) -> Replied<HashContent> {
         if self.oversize_until.lock().is_some_and(|until| Instant::now() < until) {
             return Err(UnavailableReason::OverridesTooLarge);
@@ -86,8 +86,8 @@ impl RedisHash {
         Ok(SystemTime::UNIX_EPOCH + Duration::new(seconds, micros.saturating_mul(1_000)))
     }
 
-    /// Sets fields, and removes others that are as they were read. Returns `false`, and sets none, if there would be
-    /// more than `max_fields`. With an expiry, the hash ends that much later.
+    /// Sets fields, and removes others that are as they were read. Returns `false`, and sets none,
+    /// if there would be more than `max_fields`. With an expiry, the hash ends that much later.
     pub(crate) async fn set(
         &self,
         fields: &[(String, String)],

@@ -1,11 +1,12 @@
-//! Units on lease: for a hot key, this process takes units of Redis ahead, and decides in memory until
-//! they are used or the lease ends.
+//! Units on lease: for a hot key, this process takes units of Redis ahead, and decides in memory
+//! until they are used or the lease ends.
 //!
-//! - Exact: Redis counts units on lease as taken. A lease is used only until its end, counted from before
-//!   the command was sent. What is not used goes back by the command that takes the next lease.
-//! - Adaptive: a key is hot after a few calls within the length of a lease. A task then takes
-//!   as many units as the calls are likely to ask for, at most the process's share. The key is cold again
-//!   once calls stop; a cold key's calls are decided by Redis.
+//! - Exact: Redis counts units on lease as taken. A lease is used only until its end, counted from
+//!   before the command was sent. What is not used goes back by the command that takes the next
+//!   lease.
+//! - Adaptive: a key is hot after a few calls within the length of a lease. A task then takes as
+//!   many units as the calls are likely to ask for, at most the process's share. The key is cold
+//!   again once calls stop; a cold key's calls are decided by Redis.
 //! - Bounded: a fixed number of sets, and of keys in a set. Further keys stay cold.
 
 mod demand;
@@ -84,8 +85,8 @@ impl Leases {
         self.store.clock().now()
     }
 
-    /// Decides a call of a hot key by units on lease, or by what Redis has replied with them, if they are at
-    /// hand.
+    /// Decides a call of a hot key by units on lease, or by what Redis has replied with them, if
+    /// they are at hand.
     #[inline]
     pub(super) fn take(&self, key: KeyRef<'_>, request: Request<'_>) -> Option<Outcome> {
         if !is_leasable(request) {
@@ -179,8 +180,8 @@ impl Leases {
         self.change(key, Stock::invalidate);
     }
 
-    /// Decides a call by units on lease, and waits for them until the deadline. Returns nothing if Redis
-    /// is to decide it.
+    /// Decides a call by units on lease, and waits for them until the deadline. Returns nothing if
+    /// Redis is to decide it.
     pub(super) async fn decide(
         self: &Arc<Self>,
         key: &Key,

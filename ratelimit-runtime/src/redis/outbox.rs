@@ -1,7 +1,7 @@
 //! The outbox: commands whose result no call awaits.
 //!
-//! A command is sent as it is posted, before later commands of its thread. While Redis cannot be reached,
-//! commands wait, and one background task sends them again.
+//! A command is sent as it is posted, before later commands of its thread. While Redis cannot be
+//! reached, commands wait, and one background task sends them again.
 
 mod parcel;
 
@@ -50,7 +50,8 @@ const PAUSE: Duration = Duration::from_secs(60);
 pub(crate) struct Outbox {
     store: Arc<RedisStore>,
     queue: Mutex<PostedQueue>,
-    /// Notified when a command that was under way has arrived, or waits again, and when a late reply has come.
+    /// Notified when a command that was under way has arrived, or waits again, and when a late
+    /// reply has come.
     ended: Notify,
     /// Called for every command that has arrived.
     pub(super) on_delivery: OnceLock<OnDelivery>,
@@ -84,8 +85,8 @@ pub(super) struct ExpectedReply {
 }
 
 impl SentParcel {
-    /// Sends the command. Returns `true` if Redis has answered for good: the command has arrived, or its
-    /// key has a value of another type, which stays.
+    /// Sends the command. Returns `true` if Redis has answered for good: the command has arrived,
+    /// or its key has a value of another type, which stays.
     async fn send(mut self) -> bool {
         let Some(Parcel { key, content, sent, failure, .. }) = &mut self.parcel else {
             return true;
@@ -148,8 +149,8 @@ impl PostedQueue {
     }
 }
 
-/// Counts lost commands. Once a [`PAUSE`], logs the number of those since the last time, without the lock:
-/// subscribers are foreign code.
+/// Counts lost commands. Once a [`PAUSE`], logs the number of those since the last time, without
+/// the lock: subscribers are foreign code.
 fn lose(mut queue: MutexGuard<'_, PostedQueue>, lost: &[Parcel]) {
     let Some(newest) = lost.last() else { return };
     queue.lost += lost.len();
@@ -204,7 +205,8 @@ impl Outbox {
         ExpectedReply { outbox: Arc::clone(self) }
     }
 
-    /// Returns a command that is to be sent now. Others wait while Redis does not answer, unless this one `is_first`.
+    /// Returns a command that is to be sent now. Others wait while Redis does not answer, unless
+    /// this one `is_first`.
     fn place(self: &Arc<Self>, key: Key, content: Content, is_first: bool) -> Option<SentParcel> {
         let parcel = Parcel::new(key, content);
         let mut queue = self.queue.lock();
@@ -235,8 +237,8 @@ impl Outbox {
         commands
     }
 
-    /// Sends each command that waits now once. Returns the numbers of those that were sent, and of those that
-    /// Redis has answered.
+    /// Sends each command that waits now once. Returns the numbers of those that were sent, and of
+    /// those that Redis has answered.
     ///
     /// One that is not answered ends no round: the others may be for another server.
     async fn send_round(self: &Arc<Self>) -> (usize, usize) {
@@ -250,7 +252,8 @@ impl Outbox {
             sent += commands.len();
             let replies = join_all(commands.into_iter().map(SentParcel::send)).await;
             answered += replies.into_iter().filter(|is_answered| *is_answered).count();
-            // Those that an open circuit breaker refuses end at once, and the thread has other tasks.
+            // Those that an open circuit breaker refuses end at once, and the thread has other
+            // tasks.
             yield_now().await;
         }
         (sent, answered)
@@ -329,17 +332,18 @@ impl Outbox {
         }
     }
 
-    /// Sends what is posted, and waits for what others send and for late replies. Returns the number of commands that
-    /// could not be sent, and of replies that have not come.
+    /// Sends what is posted, and waits for what others send and for late replies. Returns the
+    /// number of commands that could not be sent, and of replies that have not come.
     pub(super) async fn flush(self: &Arc<Self>) -> (usize, usize) {
         let (_, lost_before) = self.left();
         // Until a round gets no answer: nothing waits any more, or Redis is away.
         while self.send_round().await.1 > 0 {}
-        // Commands that others send take at most the deadline, and wait again if they fail. Late replies are there as
-        // soon as Redis answers.
+        // Commands that others send take at most the deadline, and wait again if they fail. Late
+        // replies are there as soon as Redis answers.
         let _ = timeout(2 * self.store.deadline, self.none_under_way()).await;
         while self.send_round().await.1 > 0 {}
-        // Before the commands: one that follows a reply meanwhile is in one of both numbers at least.
+        // Before the commands: one that follows a reply meanwhile is in one of both numbers at
+        // least.
         let unanswered = self.queue.lock().expected;
         let (left, lost) = self.left();
         (left + lost - lost_before, unanswered)

@@ -1,8 +1,9 @@
 //! The permits that this process holds on Redis, and their renewal.
 //!
-//! A permit expires on Redis unless it is renewed, so that those of a process that dies are free again.
-//! One task renews them, and exists only while there are any: all that are due under one key by one
-//! command, once they are older than a third of their timeout. Calls that are shorter cost no renewal.
+//! A permit expires on Redis unless it is renewed, so that those of a process that dies are free
+//! again. One task renews them, and exists only while there are any: all that are due under one key
+//! by one command, once they are older than a third of their timeout. Calls that are shorter cost
+//! no renewal.
 
 #[cfg(all(test, not(ratelimit_loom)))]
 #[path = "../../../tests/models/permits.rs"]
@@ -36,13 +37,15 @@ use crate::{
 // A deploy may so cut the timeout by two thirds: older processes still renew in time.
 const AGE: u32 = 3;
 
-/// A renewal comes this part of a timeout after it is due, so that one command renews several permits.
+/// A renewal comes this part of a timeout after it is due, so that one command renews several
+/// permits.
 const GATHERING: u32 = 30;
 
 /// A renewal that failed is repeated after this part of a timeout.
 const RETRY: u32 = 10;
 
-/// The key of a permit, and the numbers by which it is renewed. Permits of equal ones are renewed together.
+/// The key of a permit, and the numbers by which it is renewed. Permits of equal ones are renewed
+/// together.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct RenewalGroup {
     key: Key,
@@ -98,8 +101,8 @@ impl PermitRegistry {
         Arc::new(Self { store, outbox, process: next_id(), is_instrumented, state, changed })
     }
 
-    /// Returns the permits that are due by now, in groups of one key each, and the time to look again;
-    /// none once no permit is held.
+    /// Returns the permits that are due by now, in groups of one key each, and the time to look
+    /// again; none once no permit is held.
     fn due(&self, now: Instant) -> (HashMap<RenewalGroup, Vec<u64>>, Option<Instant>) {
         let mut state = self.state.lock();
         let mut due: HashMap<RenewalGroup, Vec<u64>> = HashMap::new();
@@ -163,7 +166,8 @@ impl PermitRegistry {
             if lost.is_err() {
                 self.changed.notify_one();
             }
-            // One that was freed meanwhile may have taken a place again, also by a renewal without a reply.
+            // One that was freed meanwhile may have taken a place again, also by a renewal without
+            // a reply.
             for id in freed {
                 self.release(key.clone(), id, *timeout);
             }
@@ -277,8 +281,8 @@ impl Permit for KeptPermit {
         self.read(|permit| permit.until).is_some_and(|until| Instant::now() < until)
     }
 
-    /// Waits until Redis has released the permit, or the deadline. The drop releases it once more, in case that
-    /// this has failed.
+    /// Waits until Redis has released the permit, or the deadline. The drop releases it once more,
+    /// in case that this has failed.
     fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
             if let Some(key) = self.read(|permit| Some(permit.group.key.clone())) {

@@ -148,8 +148,8 @@ pub(super) struct ScriptCall<'a> {
     gate: Option<ScriptGate>,
     op: ScriptOp,
     mode: Mode,
-    /// The number by which the reply names the call: that of its entry or its request id. If charges have no numbers,
-    /// the call has one.
+    /// The number by which the reply names the call: that of its entry or its request id. If
+    /// charges have no numbers, the call has one.
     pub(super) echo: u64,
 }
 
@@ -192,8 +192,8 @@ impl<'a> ScriptCall<'a> {
         Self { gate: Some(ScriptGate::EachTier), ..look }
     }
 
-    /// Returns `true` if a second execution changes nothing: a log recognizes units by their id, and
-    /// a permit is recognized by its own.
+    /// Returns `true` if a second execution changes nothing: a log recognizes units by their id,
+    /// and a permit is recognized by its own.
     pub(super) fn is_idempotent(&self) -> bool {
         self.request.policy.state().names_charges() && self.mode != Mode::CountRejected
     }
@@ -240,8 +240,8 @@ impl<'a> ScriptCall<'a> {
         Command::echoed(command, echo)
     }
 
-    /// Returns the score of the header of a log that has single units alone, and the milliseconds for which it lasts;
-    /// none if the log needs more for the call.
+    /// Returns the score of the header of a log that has single units alone, and the milliseconds
+    /// for which it lasts; none if the log needs more for the call.
     fn header(&self) -> Option<(i64, u64)> {
         let Request { policy, max_wait, .. } = self.request;
         let largest = policy.largest_threshold();
@@ -303,8 +303,8 @@ impl<'a> ScriptCall<'a> {
         Some(Outcome { admitted, tier, remaining, more, turn, mark, kind, ..refused })
     }
 
-    /// Returns the longest time that can pass until the state has any number of units again: that of a debt as
-    /// large as the quota after the turns of other calls, or that of a block.
+    /// Returns the longest time that can pass until the state has any number of units again: that
+    /// of a debt as large as the quota after the turns of other calls, or that of a block.
     fn longest_wait(&self) -> Micros {
         let policy = self.request.policy;
         let fill = |tier: &Tier| {

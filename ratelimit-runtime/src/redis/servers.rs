@@ -1,7 +1,7 @@
 //! The servers of a limiter: one, or the nodes of a cluster.
 //!
-//! A command goes to its key's server, past that server's circuit breaker, and follows redirects. After some
-//! failures it is sent once more, but only if this cannot charge a call twice.
+//! A command goes to its key's server, past that server's circuit breaker, and follows redirects.
+//! After some failures it is sent once more, but only if this cannot charge a call twice.
 
 pub(super) mod breaker;
 pub(super) mod cluster;
@@ -36,9 +36,9 @@ pub(super) enum Servers {
     Cluster(Cluster),
 }
 
-/// Redirects followed without a pause. Further ones wait [`REDIRECT_PAUSE`] each until the deadline:
-/// nodes that redirect to each other have not agreed on the slot's owner yet. So does a command whose keys are on
-/// two nodes, until the slot has moved.
+/// Redirects followed without a pause. Further ones wait [`REDIRECT_PAUSE`] each until the
+/// deadline: nodes that redirect to each other have not agreed on the slot's owner yet. So does a
+/// command whose keys are on two nodes, until the slot has moved.
 const FAST_REDIRECTS: u32 = 5;
 const REDIRECT_PAUSE: Duration = Duration::from_millis(10);
 
@@ -80,7 +80,8 @@ impl Servers {
         breakers.iter().map(|breaker| breaker.status()).collect()
     }
 
-    /// Decides a request. A reply that does not come in time is passed on, with the number by which it names its call.
+    /// Decides a request. A reply that does not come in time is passed on, with the number by which
+    /// it names its call.
     pub(crate) async fn decide(
         &self,
         key: &Key,
@@ -160,9 +161,10 @@ impl Servers {
 
     /// Sends a command to the key's server, and waits for its reply until the deadline.
     ///
-    /// Redirects are followed, also while a slot moves, and the source of an unknown script is sent. After a `READONLY`
-    /// error, or a lost connection if the command is idempotent, it is sent once more. The breaker
-    /// of each server records one result: that of the last attempt there.
+    /// Redirects are followed, also while a slot moves, and the source of an unknown script is
+    /// sent. After a `READONLY` error, or a lost connection if the command is idempotent, it is
+    /// sent once more. The breaker of each server records one result: that of the last attempt
+    /// there.
     pub(super) async fn send(
         &self,
         key: &[u8],

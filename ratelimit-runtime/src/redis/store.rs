@@ -39,7 +39,8 @@ impl RedisStore {
         Instant::now() + self.deadline
     }
 
-    /// Sends a short idempotent command to the key's server, waits for its reply until the deadline, and decodes it.
+    /// Sends a short idempotent command to the key's server, waits for its reply until the
+    /// deadline, and decodes it.
     pub(super) async fn ask<T>(
         &self,
         key: &Key,

@@ -1,4 +1,5 @@
-//! The pauses that this process has written to Redis. Its memory store has a copy of each, for outages.
+//! The pauses that this process has written to Redis. Its memory store has a copy of each, for
+//! outages.
 
 use std::collections::HashMap;
 
@@ -37,8 +38,8 @@ impl WrittenPauses {
         self.0.lock().remove(key.as_bytes());
     }
 
-    /// Returns `true` if an answer of Redis shows that the pause of the key is over before its time: another process has
-    /// reset the key. The pause is forgotten then.
+    /// Returns `true` if an answer of Redis shows that the pause of the key is over before its
+    /// time: another process has reset the key. The pause is forgotten then.
     pub(super) fn are_ended_by(
         &self,
         key: &Key,

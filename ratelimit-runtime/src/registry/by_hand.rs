@@ -24,14 +24,14 @@ struct Checked {
     counters: &'static LimitCounters,
 }
 
-/// The checked policies by fingerprint, so that a check of one costs a load. Those that find no slot are looked up
-/// in [`POLICIES`].
+/// The checked policies by fingerprint, so that a check of one costs a load. Those that find no
+/// slot are looked up in [`POLICIES`].
 static SEEN: [OnceRef<'static, Checked>; SLOTS] = [const { OnceRef::new() }; SLOTS];
 
 static POLICIES: Mutex<Vec<&'static Checked>> = Mutex::new(Vec::new());
 
-/// Returns the counters of a policy that is checked by hand. `on_new` is called after the first check of its name and
-/// kind.
+/// Returns the counters of a policy that is checked by hand. `on_new` is called after the first
+/// check of its name and kind.
 #[inline]
 pub(crate) fn counters(policy: &Policy, on_new: impl FnOnce()) -> &'static LimitCounters {
     let fingerprint = fingerprint(policy);
@@ -41,7 +41,8 @@ pub(crate) fn counters(policy: &Policy, on_new: impl FnOnce()) -> &'static Limit
     }
 }
 
-/// Returns the counters of a policy that is not in its first slot, and records the first one of its name and kind.
+/// Returns the counters of a policy that is not in its first slot, and records the first one of its
+/// name and kind.
 #[cold]
 #[inline(never)]
 fn counters_elsewhere(

@@ -13,13 +13,16 @@ use crate::{
     time::Micros,
 };
 
-/// Compares the limits of this program with a file of the package, and panics if they differ (feature `testing`).
+/// Compares the limits of this program with a file of the package, and panics if they differ
+/// (feature `testing`).
 ///
-/// The path is relative to the package's `Cargo.toml`. With the environment variable `UPDATE_LIMITS=1`
-/// the file is written instead. Under version control, it shows each change of a limit to those who review
-/// it. A failed comparison lists the limits that are stricter, looser, changed otherwise, new or gone.
+/// The path is relative to the package's `Cargo.toml`. With the environment variable
+/// `UPDATE_LIMITS=1` the file is written instead. Under version control, it shows each change of a
+/// limit to those who review it. A failed comparison lists the limits that are stricter, looser,
+/// changed otherwise, new or gone.
 ///
-/// One integration test of a package does it. It names the library, here `shop`, without which its program has no limit:
+/// One integration test of a package does it. It names the library, here `shop`, without which its
+/// program has no limit:
 ///
 /// ```text
 /// use shop as _;
@@ -36,9 +39,9 @@ use crate::{
 /// ratelimit_runtime::lock!("limits.lock");
 /// ```
 ///
-/// The limits are those of [`policies`](crate::limits::policies): a unit test has those of the other unit tests
-/// too. [`LimitList`] has the form of the file. Policies that layers or the program itself check are known only
-/// here, and are given: `lock!("limits.lock", PACE, SEARCH)`.
+/// The limits are those of [`policies`](crate::limits::policies): a unit test has those of the
+/// other unit tests too. [`LimitList`] has the form of the file. Policies that layers or the
+/// program itself check are known only here, and are given: `lock!("limits.lock", PACE, SEARCH)`.
 ///
 /// # Panics
 ///
@@ -53,11 +56,12 @@ macro_rules! lock {
     };
 }
 
-/// The limits of a program as text (feature `testing`), one block each: its name, and an indented line for each
-/// property.
+/// The limits of a program as text (feature `testing`), one block each: its name, and an indented
+/// line for each property.
 ///
-/// The text does not depend on the form of the source, only on the values in it. Values that come with each call are
-/// expressions there. It is parsed back by [`FromStr`], which ignores empty lines and comments with `#`.
+/// The text does not depend on the form of the source, only on the values in it. Values that come
+/// with each call are expressions there. It is parsed back by [`FromStr`], which ignores empty
+/// lines and comments with `#`.
 ///
 /// ```standalone_crate
 /// use ratelimit_runtime::{RateLimitError, limits::LimitList, rate_limit};
@@ -142,8 +146,8 @@ pub struct LimitChange {
 }
 
 impl LimitList {
-    /// Returns the limits of all annotated functions of this program, sorted by name. Functions whose limits
-    /// are alike and share a name are one.
+    /// Returns the limits of all annotated functions of this program, sorted by name. Functions
+    /// whose limits are alike and share a name are one.
     #[must_use]
     pub fn of_program() -> Self {
         let mut blocks: Vec<_> = policies().iter().map(LimitText::of).collect();
@@ -239,7 +243,8 @@ impl LimitText {
 }
 
 impl LimitChange {
-    /// Returns a change of this kind. One that is `Changed` is stricter or looser if all its lines are.
+    /// Returns a change of this kind. One that is `Changed` is stricter or looser if all its lines
+    /// are.
     fn new(kind: ChangeKind, before: &LimitText, after: &LimitText) -> Self {
         let only_in = |one: &LimitText, other: &LimitText| -> Vec<Property> {
             one.properties.iter().filter(|it| !other.properties.contains(it)).cloned().collect()
@@ -278,8 +283,8 @@ fn on_its_line(name: &str) -> String {
     if is_read_so { name.to_owned() } else { format!("{name:?}") }
 }
 
-/// Returns an expression with spaces only between words, and without the commas that end lists. Both depend
-/// on how the source is formatted. Text in quotes is kept.
+/// Returns an expression with spaces only between words, and without the commas that end lists.
+/// Both depend on how the source is formatted. Text in quotes is kept.
 fn spaced_alike(expression: &str) -> String {
     let is_word = |at: char| at.is_alphanumeric() || at == '_';
     let mut text = String::with_capacity(expression.len());
@@ -315,7 +320,8 @@ impl fmt::Display for LimitList {
     }
 }
 
-/// Lines that are no property are names: what was written by hand differs from each limit, and is shown.
+/// Lines that are no property are names: what was written by hand differs from each limit, and is
+/// shown.
 impl FromStr for LimitList {
     type Err = Infallible;
 

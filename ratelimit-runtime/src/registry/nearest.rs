@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 /// The most letters by which a name may differ from the one that was meant.
 const MOST_EDITS: usize = 3;
 
-/// Returns the name of the limit that was probably meant: one that ends with the same path, or the one with the fewest
-/// other letters, if there are few.
+/// Returns the name of the limit that was probably meant: one that ends with the same path, or the
+/// one with the fewest other letters, if there are few.
 pub(crate) fn nearest<'a>(written: &str, names: &BTreeSet<&'a str>) -> Option<&'a str> {
     let is_tail = |name: &&str| name.strip_suffix(written).is_some_and(|path| path.ends_with("::"));
     let by_tail = names.iter().copied().find(is_tail);
@@ -34,8 +34,9 @@ impl Letters {
         })
     }
 
-    /// Returns `false` if names with these letters differ by more edits: one edit adds a letter, removes one, or does
-    /// both. Few names are left whose distance is computed, in the time of the product of both lengths.
+    /// Returns `false` if names with these letters differ by more edits: one edit adds a letter,
+    /// removes one, or does both. Few names are left whose distance is computed, in the time of the
+    /// product of both lengths.
     fn are_within(&self, edits: usize, other: &Self) -> bool {
         self.count.abs_diff(other.count) <= edits
             && (self.set ^ other.set).count_ones() as usize <= 2 * edits

@@ -4,7 +4,8 @@ use super::{RegisteredPolicy, policies};
 
 /// A limit as customers may know it: without its key, its cost and its place in the source.
 ///
-/// With the feature `overrides` it is serialized by serde. A number that comes with each call is `None`.
+/// With the feature `overrides` it is serialized by serde. A number that comes with each call is
+/// `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "overrides", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -34,8 +35,8 @@ pub struct PublishedTier {
     pub period_ms: Option<u64>,
 }
 
-/// Returns the limits of all annotated functions that refuse calls, sorted by name, for a page or a document
-/// that customers read. Limits in a dry run are left out.
+/// Returns the limits of all annotated functions that refuse calls, sorted by name, for a page or a
+/// document that customers read. Limits in a dry run are left out.
 ///
 /// ```standalone_crate
 /// use ratelimit_runtime::{RateLimitError, limits::published_limits, rate_limit};

@@ -28,8 +28,8 @@ pub(crate) enum Charged {
 pub(crate) struct EntryMark([u32; 3]);
 
 impl EntryMark {
-    /// Returns the mark of a charge. If it has joined the entry of others, its units cannot be given
-    /// back.
+    /// Returns the mark of a charge. If it has joined the entry of others, its units cannot be
+    /// given back.
     pub(crate) fn new(id: u64, birth: u64, is_joined: bool) -> Self {
         let words = u128::from(birth) << 42 | u128::from(id) << 1 | u128::from(is_joined);
         #[expect(clippy::cast_possible_truncation, reason = "one word each")]

@@ -27,8 +27,8 @@ pub(crate) struct Standing {
     pub(crate) at: Timestamp,
     /// The time from now until then.
     pub(crate) turn: Micros,
-    /// `false` if the place's policy admits the charge only later. Each turn but the first that lies ahead
-    /// has room.
+    /// `false` if the place's policy admits the charge only later. Each turn but the first that
+    /// lies ahead has room.
     pub(crate) has_room: bool,
 }
 

@@ -1,4 +1,5 @@
-//! The answer to a plain call: units are taken at once, or one is refused, under a policy of one tier.
+//! The answer to a plain call: units are taken at once, or one is refused, under a policy of one
+//! tier.
 
 use std::num::NonZeroU64;
 
@@ -8,7 +9,8 @@ use crate::{
     time::{Micros, Timestamp},
 };
 
-/// The part of the answer to a plain call that is read: its [times](PlainTimes), or the [whole](PlainOutcome).
+/// The part of the answer to a plain call that is read: its [times](PlainTimes), or the
+/// [whole](PlainOutcome).
 pub(crate) trait PlainAnswer: From<Outcome> {
     /// Returns the answer to units that are taken. They count until the full quota is back.
     fn taken(reset: Micros, numbers: impl FnOnce() -> PlainNumbers) -> Self;
@@ -22,8 +24,8 @@ pub(crate) trait PlainAnswer: From<Outcome> {
     /// Returns the time until the full quota is back.
     fn reset(&self) -> Micros;
 
-    /// Returns the [refusal](Self::refused) of one unit. One of more units, which may get some of them, and one that is
-    /// recorded take the long way.
+    /// Returns the [refusal](Self::refused) of one unit. One of more units, which may get some of
+    /// them, and one that is recorded take the long way.
     #[inline]
     fn refused_unit(policy: &Policy, units: u32, wait: Micros, reset: Micros) -> Option<Self> {
         (units == 1 && !policy.counts_rejected()).then(|| Self::refused(wait, reset))
@@ -85,8 +87,8 @@ impl From<Outcome> for PlainTimes {
     }
 }
 
-/// The numbers of a plain call's [`Outcome`] that are not known before. Those of units that are taken are further
-/// ones, and those of a refusal its wait alone.
+/// The numbers of a plain call's [`Outcome`] that are not known before. Those of units that are
+/// taken are further ones, and those of a refusal its wait alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlainOutcome {
     is_taken: bool,
@@ -139,8 +141,9 @@ impl From<Outcome> for PlainOutcome {
     }
 }
 
-/// An answer with its decider, and its time: that of the charge, or of a refusal in memory. Without an answer the call
-/// is not decided. As an `Option` of the whole, the answer would be copied once more: 20 instructions.
+/// An answer with its decider, and its time: that of the charge, or of a refusal in memory. Without
+/// an answer the call is not decided. As an `Option` of the whole, the answer would be copied once
+/// more: 20 instructions.
 pub(crate) struct Answered<A> {
     pub(crate) answer: Option<A>,
     pub(crate) decided_by: DecidedBy,

@@ -23,7 +23,8 @@ impl<F: Fn()> Recorder for Foreign<F> {
     }
 }
 
-/// Runs the work under a recorder that calls a function at each gauge: foreign code may call the limiter itself.
+/// Runs the work under a recorder that calls a function at each gauge: foreign code may call the
+/// limiter itself.
 pub(crate) fn with_foreign_recorder(at_gauge: impl Fn(), work: impl FnOnce()) {
     with_local_recorder(&Foreign(at_gauge), work);
 }

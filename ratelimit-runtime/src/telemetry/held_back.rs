@@ -1,5 +1,5 @@
-//! Reports that arise under a lock, and are made when it is free: recorders and subscribers are foreign code, may call the
-//! limiter, and may panic.
+//! Reports that arise under a lock, and are made when it is free: recorders and subscribers are
+//! foreign code, may call the limiter, and may panic.
 
 use std::{cell::RefCell, thread};
 

@@ -35,8 +35,8 @@ const PLACES: usize = 8;
 /// The number of shares that a quota is divided into: see [`LimitCounters::used`].
 pub(super) const WHOLE: u32 = 1 << 16;
 
-/// The counts that most calls change, of the threads of one place. They have cache lines of their own, which a processor
-/// fetches in pairs: a thread does not wait for the counts of another one.
+/// The counts that most calls change, of the threads of one place. They have cache lines of their
+/// own, which a processor fetches in pairs: a thread does not wait for the counts of another one.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct CallCounts {
@@ -48,21 +48,22 @@ pub(crate) struct CallCounts {
     pub(crate) refused: RefusalSketch,
 }
 
-/// The counts of one limit, of all limiters of the process. They are numbers in place, so that all calls can be
-/// counted.
+/// The counts of one limit, of all limiters of the process. They are numbers in place, so that all
+/// calls can be counted.
 #[derive(Default)]
 pub(crate) struct LimitCounters {
     pub(super) name: &'static str,
     /// Those of the threads; readers add them up.
     pub(super) of_threads: [CallCounts; PLACES],
-    /// The calls that a dry run would have refused, by the place of their callers among 100. No longer array has a
-    /// `Default`.
+    /// The calls that a dry run would have refused, by the place of their callers among 100. No
+    /// longer array has a `Default`.
     pub(super) left_out: [[AtomicU64; 10]; 10],
     /// The largest used share of a caller's quota since it was last read, in parts of [`WHOLE`].
     pub(super) used: AtomicU32,
     /// The share before it was last read.
     pub(super) used_before: AtomicU32,
-    /// The share in percent under which this process has decided a call alone; 0 if it has decided none.
+    /// The share in percent under which this process has decided a call alone; 0 if it has decided
+    /// none.
     pub(super) local_share: AtomicU8,
     /// The effective policy of a call that was sampled.
     pub(super) recent: Mutex<Option<Policy>>,
@@ -82,7 +83,8 @@ pub(crate) struct LimitCounters {
 static LIMITS: Lazy<ArcSwap<HashTable<(PolicyName, &'static LimitCounters)>>> =
     Lazy::new(ArcSwap::default);
 
-/// Returns the counters of this policy's name, of a plan those of the plan. The first call of each name adds them.
+/// Returns the counters of this policy's name, of a plan those of the plan. The first call of each
+/// name adds them.
 #[inline]
 pub(crate) fn counters_of(policy: &Policy) -> &'static LimitCounters {
     let name = policy.shown_name();
@@ -177,7 +179,8 @@ impl LimitCounters {
         self.left_out.as_flattened()[usize::from(place)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records the share of the limit under which this process has decided a call alone, in percent.
+    /// Records the share of the limit under which this process has decided a call alone, in
+    /// percent.
     pub(crate) fn record_local_share(&self, percent: u8) {
         self.local_share.store(percent, Ordering::Relaxed);
     }
@@ -192,8 +195,8 @@ impl LimitCounters {
         }
     }
 
-    /// Counts the tier that refused a call, and the share that the call's caller has used. The call is not yet
-    /// [counted](Self::count).
+    /// Counts the tier that refused a call, and the share that the call's caller has used. The call
+    /// is not yet [counted](Self::count).
     #[inline]
     pub(super) fn count_numbers(&self, policy: &Policy, verdict: Verdict, numbers: &Outcome) {
         match verdict {
@@ -238,8 +241,8 @@ impl LimitCounters {
 }
 
 impl CallCounts {
-    /// Returns `true` for one of a thread's sixteen admitted calls, the first among them. Most calls are admitted without
-    /// reading what is left: it is read for these.
+    /// Returns `true` for one of a thread's sixteen admitted calls, the first among them. Most
+    /// calls are admitted without reading what is left: it is read for these.
     #[inline]
     pub(crate) fn is_sampled(&self) -> bool {
         let admitted = &self.calls[Verdict::Admitted as usize];

@@ -120,8 +120,8 @@ pub(crate) fn store_answered<T, E>(answer: &Result<T, E>, sent: Instant) {
     times.record(sent.elapsed());
 }
 
-/// Records a change of the number of keys and bytes in memory. They are counted before an exporter is installed
-/// as well, so that its gauges start with their numbers.
+/// Records a change of the number of keys and bytes in memory. They are counted before an exporter
+/// is installed as well, so that its gauges start with their numbers.
 pub(crate) fn memory_held(keys: i64, bytes: i64) {
     static KEYS: AtomicI64 = AtomicI64::new(0);
     static BYTES: AtomicI64 = AtomicI64::new(0);

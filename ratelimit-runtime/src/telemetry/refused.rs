@@ -1,10 +1,11 @@
 //! The callers of one limit that are refused most, of the last hour, in bounded memory.
 //!
-//! The callers of the current minute are counted by the space-saving algorithm: Metwally, Agrawal and El Abbadi,
-//! "Efficient Computation of Frequent and Top-k Elements in Data Streams" (2005). A caller beyond the
-//! [`CALLERS`] that are counted takes the place, and the count, of the one with the fewest refusals. So no count is too
-//! small, and each is too large by at most what it took over. The counts of a minute add up to its refusals, so that
-//! each caller of more than a 16th of them is among the [`KEPT`] of a past minute.
+//! The callers of the current minute are counted by the space-saving algorithm: Metwally, Agrawal
+//! and El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams" (2005). A
+//! caller beyond the [`CALLERS`] that are counted takes the place, and the count, of the one with
+//! the fewest refusals. So no count is too small, and each is too large by at most what it took
+//! over. The counts of a minute add up to its refusals, so that each caller of more than a 16th of
+//! them is among the [`KEPT`] of a past minute.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -144,8 +145,8 @@ impl RefusalSketch {
     }
 }
 
-/// Returns the callers that were refused in a window of time, the most often refused first. Calls that are not in the sum
-/// of a past minute's callers are not known by caller.
+/// Returns the callers that were refused in a window of time, the most often refused first. Calls
+/// that are not in the sum of a past minute's callers are not known by caller.
 pub(super) fn callers_within<'a>(
     sketches: impl Iterator<Item = &'a RefusalSketch>,
     window: TimeWindow,
@@ -170,8 +171,8 @@ impl Minutes {
         Box::new(Self { current: CurrentMinute::new(minute), past: VecDeque::new() })
     }
 
-    /// Ends the current minute with its callers of most refusals, starts this one, and drops those that no reader
-    /// asks for.
+    /// Ends the current minute with its callers of most refusals, starts this one, and drops those
+    /// that no reader asks for.
     #[cold]
     fn end_minute(&mut self, minute: u64) {
         let mut ended = std::mem::replace(&mut self.current, CurrentMinute::new(minute)).minute;
@@ -209,7 +210,8 @@ impl CurrentMinute {
         }
     }
 
-    /// Returns the place of a caller. Tags are compared in groups, which the compiler makes comparisons of vectors.
+    /// Returns the place of a caller. Tags are compared in groups, which the compiler makes
+    /// comparisons of vectors.
     #[inline]
     fn find(&self, tag: u16, caller: &CallerBytes<'_>) -> Option<usize> {
         let (groups, _) = self.tags.as_chunks::<GROUP>();
@@ -253,7 +255,8 @@ impl CurrentMinute {
         place
     }
 
-    /// Returns the place of a caller with the fewest refusals, the next one behind the latest caller.
+    /// Returns the place of a caller with the fewest refusals, the next one behind the latest
+    /// caller.
     #[cold]
     fn place_of_fewest(&self) -> usize {
         let places = (self.latest + 1..CALLERS).chain(0..=self.latest);
@@ -268,7 +271,8 @@ fn minute_of(uptime: Micros) -> u64 {
     uptime.get() / MINUTE
 }
 
-/// Returns a hash of a caller, never 0. Callers of one tag are compared, so that a cheap hash will do.
+/// Returns a hash of a caller, never 0. Callers of one tag are compared, so that a cheap hash will
+/// do.
 #[inline]
 fn tag(caller: CallerBytes<'_>) -> u16 {
     let [first, second] = match caller {

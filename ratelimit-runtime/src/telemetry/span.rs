@@ -1,4 +1,5 @@
-//! The decision of a call on the current span, which its subscriber exports: OpenTelemetry, or lines of a log.
+//! The decision of a call on the current span, which its subscriber exports: OpenTelemetry, or
+//! lines of a log.
 //!
 //! `tracing` records a field only if the span was made with it. So a service chooses the spans.
 
@@ -18,7 +19,8 @@ pub(super) fn has_fields() -> bool {
     })
 }
 
-/// Records the answer to a call in those fields that the current span has, and the wait of one that is refused.
+/// Records the answer to a call in those fields that the current span has, and the wait of one that
+/// is refused.
 #[cold]
 pub(super) fn record(policy: &Policy, answer: (Verdict, DecidedBy), wait: Option<Duration>) {
     let (span, (verdict, decided_by)) = (Span::current(), answer);

@@ -1,7 +1,8 @@
 //! Counts of calls by limit, for admin pages, health checks and tests.
 //!
-//! [`snapshot`] returns the counts of all limits that were called since the process started, of all its
-//! limiters, including checks by hand. Callers are not named here: see [`Limiter::refused_callers`].
+//! [`snapshot`] returns the counts of all limits that were called since the process started, of all
+//! its limiters, including checks by hand. Callers are not named here: see
+//! [`Limiter::refused_callers`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -23,9 +24,9 @@
 //! # }
 //! ```
 //!
-//! Each decision adds to one or two counters without a lock. To plot rates, take snapshots and subtract. To export
-//! counts to a monitoring system, use the feature `metrics` instead. Calls of a limiter without
-//! [`instrument`](crate::LimiterBuilder::instrument) are not counted.
+//! Each decision adds to one or two counters without a lock. To plot rates, take snapshots and
+//! subtract. To export counts to a monitoring system, use the feature `metrics` instead. Calls of a
+//! limiter without [`instrument`](crate::LimiterBuilder::instrument) are not counted.
 //!
 //! [`Limiter::refused_callers`]: crate::Limiter::refused_callers
 
@@ -142,13 +143,15 @@ impl PolicyStats {
         self.calls[verdict as usize].iter().sum()
     }
 
-    /// Returns the units of the calls with this verdict, as they asked for them: a settle changes nothing.
+    /// Returns the units of the calls with this verdict, as they asked for them: a settle changes
+    /// nothing.
     #[must_use]
     pub fn units(&self, verdict: Verdict) -> u64 {
         self.units[verdict as usize]
     }
 
-    /// Returns the number of calls that the tier of this index refused: the one with the longest wait.
+    /// Returns the number of calls that the tier of this index refused: the one with the longest
+    /// wait.
     #[must_use]
     pub fn refused_by_tier(&self, index: usize) -> u64 {
         self.refused_by_tier.get(index).copied().unwrap_or(0)
@@ -162,39 +165,43 @@ impl PolicyStats {
         self.refused_within[window as usize]
     }
 
-    /// Returns the number of calls that passed in a dry run, and that the limit would have refused under
-    /// [`enforce`](crate::Override::enforce) for this share of the callers, in percent. Calls that no store decided are
-    /// none of them.
+    /// Returns the number of calls that passed in a dry run, and that the limit would have refused
+    /// under [`enforce`](crate::Override::enforce) for this share of the callers, in percent. Calls
+    /// that no store decided are none of them.
     #[must_use]
     pub fn would_have_refused_for(&self, percent: u8) -> u64 {
         self.left_out.iter().take(percent.into()).sum()
     }
 
-    /// Returns the effective policy of a recent call: the first one, and later one of sixteen that are admitted. Its
-    /// values are those of the call if its policy is dynamic, and of the override if there was one.
+    /// Returns the effective policy of a recent call: the first one, and later one of sixteen that
+    /// are admitted. Its values are those of the call if its policy is dynamic, and of the override
+    /// if there was one.
     #[must_use]
     pub fn policy(&self) -> Option<&Policy> {
         self.policy.as_ref()
     }
 
-    /// Returns the share of the limit under which this process decided its latest call without Redis, in percent: that
-    /// of [`OnStoreError::local`](crate::OnStoreError::local), or 100. None if it has decided no such call.
+    /// Returns the share of the limit under which this process decided its latest call without
+    /// Redis, in percent: that of [`OnStoreError::local`](crate::OnStoreError::local), or 100. None
+    /// if it has decided no such call.
     #[must_use]
     pub fn local_share(&self) -> Option<u8> {
         self.local_share
     }
 
-    /// Returns the largest share of a quota that a caller had used after a call, from 0.0 (nothing) to 1.0 (all).
-    /// A refused caller counts as having used all, also if only a call with a smaller cost would pass.
+    /// Returns the largest share of a quota that a caller had used after a call, from 0.0 (nothing)
+    /// to 1.0 (all). A refused caller counts as having used all, also if only a call with a smaller
+    /// cost would pass.
     ///
-    /// It covers the last minute or two, and more if nobody read it since. One of sixteen admitted calls is sampled,
-    /// and each refused one.
+    /// It covers the last minute or two, and more if nobody read it since. One of sixteen admitted
+    /// calls is sampled, and each refused one.
     #[must_use]
     pub fn max_used_share(&self) -> f64 {
         self.max_used_share
     }
 
-    /// Returns the permits of [`concurrency`](crate::Policy::concurrency) that calls of this process hold.
+    /// Returns the permits of [`concurrency`](crate::Policy::concurrency) that calls of this
+    /// process hold.
     #[must_use]
     pub fn permits_held(&self) -> u64 {
         self.permits_held
@@ -206,8 +213,9 @@ impl PolicyStats {
         self.waiting
     }
 
-    /// Returns `true` once a call of this process came without a caller: without a `key`, and outside
-    /// [`caller::scope`](crate::caller::scope) and identity layers. All such calls share one bucket.
+    /// Returns `true` once a call of this process came without a caller: without a `key`, and
+    /// outside [`caller::scope`](crate::caller::scope) and identity layers. All such calls share
+    /// one bucket.
     #[must_use]
     pub fn shares_one_bucket(&self) -> bool {
         self.shares_one_bucket
@@ -232,8 +240,8 @@ impl LimitCounters {
     }
 }
 
-/// Ends the time for which the largest used shares are kept, at most once a minute: a page that reads them each second
-/// takes nothing from an exporter.
+/// Ends the time for which the largest used shares are kept, at most once a minute: a page that
+/// reads them each second takes nothing from an exporter.
 fn forget_shares(limits: &[&LimitCounters]) {
     static FORGOTTEN: Mutex<Duration> = Mutex::new(Duration::ZERO);
     let now = time::uptime();

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use super::{LimitCounters, limits, metrics};
 use crate::policy::PolicyName;
 
-/// Records a call without a caller, in the metrics if `is_enabled`. The first one of each limit is logged.
+/// Records a call without a caller, in the metrics if `is_enabled`. The first one of each limit is
+/// logged.
 pub(crate) fn without_caller(limit: &'static LimitCounters, is_enabled: bool) {
     if is_enabled {
         metrics::without_caller(limit.name, &limit.metrics);

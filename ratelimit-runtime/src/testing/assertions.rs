@@ -17,12 +17,13 @@ const MICRO: Duration = Duration::from_micros(1);
 /// The time for which a paused clock stands still, and no other does.
 const TICK: Duration = Duration::from_millis(2);
 
-/// Asserts that a limit in memory admits `admitted` calls, refuses the next one, and keeps the wait that it
-/// promises: one microsecond earlier the call is refused still, with that wait, and at its end it is admitted. Where
-/// refusals [count](crate::Policy::count_rejected), the second one begins a new wait.
+/// Asserts that a limit in memory admits `admitted` calls, refuses the next one, and keeps the wait
+/// that it promises: one microsecond earlier the call is refused still, with that wait, and at its
+/// end it is admitted. Where refusals [count](crate::Policy::count_rejected), the second one begins
+/// a new wait.
 ///
-/// The clock is to be paused, and is advanced. The answers are those of all checks inside the call, whatever
-/// type it returns.
+/// The clock is to be paused, and is advanced. The answers are those of all checks inside the call,
+/// whatever type it returns.
 ///
 /// ```
 /// use ratelimit_runtime::{RateLimitError, rate_limit, testing};
@@ -40,8 +41,8 @@ const TICK: Duration = Duration::from_millis(2);
 ///
 /// # Panics
 ///
-/// If the limit does not behave so, with the answers so far. If the clock is not paused, or a call makes no
-/// check.
+/// If the limit does not behave so, with the answers so far. If the clock is not paused, or a call
+/// makes no check.
 #[track_caller]
 pub fn assert_limited<F, C>(admitted: u32, mut call: C) -> impl Future<Output = ()>
 where
@@ -121,12 +122,13 @@ fn assert_paused(place: &Location<'_>) {
     );
 }
 
-/// Asserts that the calls of this process so far have covered each limit of an annotated function, and each that
-/// was checked by hand or in a layer: it has admitted and refused a call, and none of its calls came without a
-/// caller. In a dry run, a call counts as refused that would have been.
+/// Asserts that the calls of this process so far have covered each limit of an annotated function,
+/// and each that was checked by hand or in a layer: it has admitted and refused a call, and none of
+/// its calls came without a caller. In a dry run, a call counts as refused that would have been.
 ///
-/// Calls count from the first [`isolated`](super::isolated) on. A test that asserts it makes the calls itself, or is the last
-/// one of its process. Each of [`Plans`](crate::Plans) is a limit of its own.
+/// Calls count from the first [`isolated`](super::isolated) on. A test that asserts it makes the
+/// calls itself, or is the last one of its process. Each of [`Plans`](crate::Plans) is a limit of
+/// its own.
 ///
 /// ```should_panic
 /// // This program has no limit. An integration test names the library that has them.
@@ -141,8 +143,8 @@ pub fn assert_covered() {
     assert_covered_but(&[]);
 }
 
-/// Asserts the same of all limits but those of these names. `api` is the limit with all its plans, and `api@pro` one
-/// of them.
+/// Asserts the same of all limits but those of these names. `api` is the limit with all its plans,
+/// and `api@pro` one of them.
 ///
 /// # Panics
 ///

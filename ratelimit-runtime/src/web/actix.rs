@@ -22,8 +22,8 @@
 //! # }
 //! ```
 //!
-//! actix-web extracts a handler's arguments first: the body is read before the limit of an annotated
-//! handler decides. A [`RateLimitMiddleware`] decides before that, by the request's head.
+//! actix-web extracts a handler's arguments first: the body is read before the limit of an
+//! annotated handler decides. A [`RateLimitMiddleware`] decides before that, by the request's head.
 
 mod identity;
 mod rate_limit;
@@ -66,8 +66,8 @@ pub(super) type Responder = Option<SharedFn<Refusal, HttpResponse>>;
 /// The future of a middleware's call.
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// 429, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the default
-/// [`HeaderSyntax`](super::HeaderSyntax); see [`Refusal`].
+/// 429, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the
+/// default [`HeaderSyntax`](super::HeaderSyntax); see [`Refusal`].
 impl ResponseError for RateLimitError {
     fn status_code(&self) -> StatusCode {
         self.clone().into()

@@ -18,16 +18,17 @@ use super::single_value::MalformedHeader;
 /// The way to find a client's address.
 ///
 /// By default it is the peer of the socket, which no header can change. Behind proxies the peer is
-/// the last proxy. Name the proxies; only what they wrote is then believed. All lines of a list such
-/// as `X-Forwarded-For` are read from right to left, because each proxy appends the address of its
-/// peer. If an entry is no address, the proxy that wrote it counts as the client.
+/// the last proxy. Name the proxies; only what they wrote is then believed. All lines of a list
+/// such as `X-Forwarded-For` are read from right to left, because each proxy appends the address of
+/// its peer. If an entry is no address, the proxy that wrote it counts as the client.
 ///
-/// A [header with a single address](ForwardingHeader#single-addresses), such as `CF-Connecting-IP`, is
-/// believed if it is sent once by a trusted peer.
+/// A [header with a single address](ForwardingHeader#single-addresses), such as `CF-Connecting-IP`,
+/// is believed if it is sent once by a trusted peer.
 ///
-/// Addresses are canonical. Only the network of an IPv6 address counts, a /64 by default, because one
-/// client has at least that many addresses. An address that embeds the client's IPv4 address counts as
-/// that one: mapped (`::ffff:0:0/96`), translated by NAT64 (`64:ff9b::/96`), or 6to4 (`2002::/16`).
+/// Addresses are canonical. Only the network of an IPv6 address counts, a /64 by default, because
+/// one client has at least that many addresses. An address that embeds the client's IPv4 address
+/// counts as that one: mapped (`::ffff:0:0/96`), translated by NAT64 (`64:ff9b::/96`), or 6to4
+/// (`2002::/16`).
 ///
 /// ```
 /// use std::net::IpAddr;
@@ -71,18 +72,19 @@ impl ClientAddress {
     ///
     /// # Errors
     ///
-    /// [`InvalidNetwork`] with the first text that is neither an address nor a network, or a network of all addresses.
+    /// [`InvalidNetwork`] with the first text that is neither an address nor a network, or a
+    /// network of all addresses.
     pub fn behind_proxies<N: AsRef<str>>(
         networks: impl IntoIterator<Item = N>,
     ) -> Result<Self, InvalidNetwork> {
         TrustedProxies::new(networks).map(Self::behind)
     }
 
-    /// Finds the client in front of trusted proxies. A peer that is none of them is the client itself,
-    /// and its headers are not read.
+    /// Finds the client in front of trusted proxies. A peer that is none of them is the client
+    /// itself, and its headers are not read.
     ///
-    /// In a list, the client is the rightmost address that is no trusted proxy's. A header with a single
-    /// address names the client.
+    /// In a list, the client is the rightmost address that is no trusted proxy's. A header with a
+    /// single address names the client.
     pub fn behind(proxies: TrustedProxies) -> Self {
         Self { proxies: Proxies::Trusted(proxies), ..Self::peer() }
     }
@@ -90,9 +92,9 @@ impl ClientAddress {
     /// Finds the client in front of Cloudflare, from `CF-Connecting-IP`.
     ///
     /// The proxies are Cloudflare's networks, which are published and change: see
-    /// [`TrustedProxies::follow_file`]. The service must be the next hop after Cloudflare. A proxy in
-    /// between passes on the `CF-Connecting-IP` of clients that reach it directly. With such a proxy, add
-    /// it to the networks and read `X-Forwarded-For`:
+    /// [`TrustedProxies::follow_file`]. The service must be the next hop after Cloudflare. A proxy
+    /// in between passes on the `CF-Connecting-IP` of clients that reach it directly. With such a
+    /// proxy, add it to the networks and read `X-Forwarded-For`:
     ///
     /// ```
     /// use ratelimit_runtime::web::{ClientAddress, TrustedProxies};
@@ -110,19 +112,19 @@ impl ClientAddress {
         Self::behind(proxies).header(ForwardingHeader::Single("cf-connecting-ip"))
     }
 
-    /// Finds the client in front of a `CloudFront` distribution, from `CloudFront-Viewer-Address`. Add this
-    /// header to the distribution's origin request policy.
+    /// Finds the client in front of a `CloudFront` distribution, from `CloudFront-Viewer-Address`.
+    /// Add this header to the distribution's origin request policy.
     ///
-    /// The proxies are the networks of `CLOUDFRONT_ORIGIN_FACING` in AWS's `ip-ranges.json`. The service
-    /// must be the next hop, as behind [`cloudflare`](Self::cloudflare).
+    /// The proxies are the networks of `CLOUDFRONT_ORIGIN_FACING` in AWS's `ip-ranges.json`. The
+    /// service must be the next hop, as behind [`cloudflare`](Self::cloudflare).
     #[doc(alias = "cloudfront-viewer-address")]
     pub fn cloudfront(proxies: TrustedProxies) -> Self {
         Self::behind(proxies).header(ForwardingHeader::CloudFrontViewerAddress)
     }
 
     /// Finds the client in front of exactly `hops` proxies: the address that many places from the
-    /// right. The peer is the first proxy, also on a unix socket without an address. A header with a single
-    /// address names the client behind any number of proxies but 0.
+    /// right. The peer is the first proxy, also on a unix socket without an address. A header with
+    /// a single address names the client behind any number of proxies but 0.
     ///
     /// A client that reaches the service past one of the proxies can choose its address. Prefer
     /// [`behind_proxies`](Self::behind_proxies) if the proxies' networks are known.
@@ -161,11 +163,11 @@ impl ClientAddress {
         self.header.name()
     }
 
-    /// Returns the client's address, from the socket's peer and the values of all lines of the header
-    /// in their order.
+    /// Returns the client's address, from the socket's peer and the values of all lines of the
+    /// header in their order.
     ///
-    /// `None` if the peer has no address and no proxy names one, and if a trusted peer's header with a
-    /// [single address](ForwardingHeader#single-addresses) is missing or malformed.
+    /// `None` if the peer has no address and no proxy names one, and if a trusted peer's header
+    /// with a [single address](ForwardingHeader#single-addresses) is missing or malformed.
     pub fn resolve<'a, I>(&self, peer: Option<IpAddr>, lines: I) -> Option<IpAddr>
     where
         I: IntoIterator<Item = &'a [u8], IntoIter: DoubleEndedIterator>,
@@ -177,7 +179,8 @@ impl ClientAddress {
     ///
     /// # Errors
     ///
-    /// [`MalformedHeader`] if the header is read, is malformed, and nobody else is known to be the client.
+    /// [`MalformedHeader`] if the header is read, is malformed, and nobody else is known to be the
+    /// client.
     pub(super) fn find<'a>(
         &self,
         peer: Option<IpAddr>,
@@ -194,8 +197,8 @@ impl ClientAddress {
         Ok(client.map(|address| network_of(address, self.ipv6_prefix)))
     }
 
-    /// Returns the first address from the right, behind a peer that is a proxy, that is no proxy's. At an
-    /// entry that is no address it is the proxy that wrote the entry.
+    /// Returns the first address from the right, behind a peer that is a proxy, that is no proxy's.
+    /// At an entry that is no address it is the proxy that wrote the entry.
     fn walk<'a, I: DoubleEndedIterator<Item = &'a [u8]>>(
         &self,
         peer: Option<IpAddr>,
@@ -223,8 +226,8 @@ impl ClientAddress {
     }
 }
 
-/// Returns the network that counts as one client. Proxies are recognized before this, so that no embedded
-/// address is taken for a proxy's.
+/// Returns the network that counts as one client. Proxies are recognized before this, so that no
+/// embedded address is taken for a proxy's.
 fn network_of(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
     let IpAddr::V6(address) = address else { return address };
     if let Some(embedded) = embedded_ipv4(address) {
@@ -234,8 +237,8 @@ fn network_of(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
     Ipv6Addr::from_bits(address.to_bits() & mask).into()
 }
 
-/// Returns the IPv4 address of a client that NAT64 (RFC 6052) or 6to4 (RFC 3056) translates. All clients of
-/// a NAT64 have one /64, and one client of 6to4 has 2^16 of them.
+/// Returns the IPv4 address of a client that NAT64 (RFC 6052) or 6to4 (RFC 3056) translates. All
+/// clients of a NAT64 have one /64, and one client of 6to4 has 2^16 of them.
 fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.segments() {
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {

@@ -23,8 +23,8 @@
 //! # }
 //! ```
 //!
-//! Without `into_make_service_with_connect_info` axum does not pass on the peer's address. Every request
-//! is then refused with 400, and a warning is logged.
+//! Without `into_make_service_with_connect_info` axum does not pass on the peer's address. Every
+//! request is then refused with 400, and a warning is logged.
 
 use ::axum::response::{IntoResponse, Response};
 
@@ -35,8 +35,8 @@ use super::{
 };
 use crate::error::RateLimitError;
 
-/// 429, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the default
-/// [`HeaderSyntax`](super::HeaderSyntax); see [`Refusal`].
+/// 429, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the
+/// default [`HeaderSyntax`](super::HeaderSyntax); see [`Refusal`].
 impl IntoResponse for RateLimitError {
     fn into_response(self) -> Response {
         Refusal::Limit(self).into_response()

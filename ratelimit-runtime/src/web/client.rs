@@ -1,7 +1,7 @@
 //! The limits of remote services: a layer for clients, and what an answer asks for.
 //!
-//! A [`HeedLayer`] keeps the calls of all processes to a remote service within its limit, and pauses them
-//! when the service asks for it. [`Limiter::heed`] is the latter alone. The guide has
+//! A [`HeedLayer`] keeps the calls of all processes to a remote service within its limit, and
+//! pauses them when the service asks for it. [`Limiter::heed`] is the latter alone. The guide has
 //! [what each process learns](crate::guide::waiting#calls-to-other-services).
 
 mod layer;
@@ -18,12 +18,13 @@ impl Limiter {
     /// Pauses the key of an admitted call if the remote service that was called asks for it, as
     /// [`pause`](Self::pause). Returns `true` if it does. It needs the feature `tower`.
     ///
-    /// An answer 429 or 503 asks by `Retry-After`, in seconds or as a date, or by `retry-after-ms`. Any answer asks
-    /// by `RateLimit` with `r=0`, by `x-ratelimit-remaining: 0` beside `x-ratelimit-reset`, and by the forms of these in use,
-    /// such as those of `OpenAI` and Anthropic. Every
-    /// other answer does nothing, and asks no store.
+    /// An answer 429 or 503 asks by `Retry-After`, in seconds or as a date, or by `retry-after-ms`.
+    /// Any answer asks by `RateLimit` with `r=0`, by `x-ratelimit-remaining: 0` beside
+    /// `x-ratelimit-reset`, and by the forms of these in use, such as those of `OpenAI` and
+    /// Anthropic. Every other answer does nothing, and asks no store.
     ///
-    /// An answer that comes late does nothing: its wait, counted from the call's turn, is over by then.
+    /// An answer that comes late does nothing: its wait, counted from the call's turn, is over by
+    /// then.
     ///
     /// ```
     /// use std::time::Duration;

@@ -51,35 +51,37 @@ impl<R, H> RateLimitLayer<R, H> {
         self.with(|gate| gate.limiter = Some(limiter))
     }
 
-    /// Counts for the caller that `identity` finds, instead of the ambient one. It does not change the
-    /// ambient caller of the service.
+    /// Counts for the caller that `identity` finds, instead of the ambient one. It does not change
+    /// the ambient caller of the service.
     pub fn identity(self, identity: Identity<R>) -> Self {
         self.with(|gate| gate.identity = Some(identity))
     }
 
-    /// Sets the treatment of requests without an ambient caller, if no [`identity`](Self::identity) is set:
-    /// those that passed no layer with an identity. [`OnMissing::Reject`] by default, which is also logged
-    /// at `error`, once for each limit. [`OnMissing::Shared`] counts all of them together.
+    /// Sets the treatment of requests without an ambient caller, if no [`identity`](Self::identity)
+    /// is set: those that passed no layer with an identity. [`OnMissing::Reject`] by default, which
+    /// is also logged at `error`, once for each limit. [`OnMissing::Shared`] counts all of them
+    /// together.
     pub fn on_missing(self, on_missing: OnMissing) -> Self {
         self.with(|gate| gate.on_missing = on_missing)
     }
 
-    /// Sets the syntax of the rate limit headers. An [`IdentityLayer`](super::IdentityLayer) further
-    /// out replaces them by its own.
+    /// Sets the syntax of the rate limit headers. An [`IdentityLayer`](super::IdentityLayer)
+    /// further out replaces them by its own.
     pub fn headers(self, syntax: HeaderSyntax) -> Self {
         self.with(|gate| gate.reply.syntax = syntax)
     }
 
-    /// Sets the wait that clients are told by a [`Busy`](crate::Busy), or `None` for none, instead of that of the limiter:
-    /// [`retry_busy_after`](crate::LimiterBuilder::retry_busy_after).
+    /// Sets the wait that clients are told by a [`Busy`](crate::Busy), or `None` for none, instead
+    /// of that of the limiter: [`retry_busy_after`](crate::LimiterBuilder::retry_busy_after).
     pub fn retry_busy_after(self, wait: impl Into<Option<Duration>>) -> Self {
         self.with(|gate| gate.reply.busy_wait = BusyWait::OfLayer(wait.into()))
     }
 
     /// Passes on requests for which `skip` returns `true`, uncounted.
     ///
-    /// Do not decide by what the client writes, such as a header or a method: clients could skip the
-    /// limit. Paths are safe, because they select the handler; see [`paths`](super::middleware::paths).
+    /// Do not decide by what the client writes, such as a header or a method: clients could skip
+    /// the limit. Paths are safe, because they select the handler; see
+    /// [`paths`](super::middleware::paths).
     pub fn skip(self, skip: impl Fn(&R) -> bool + Send + Sync + 'static) -> Self {
         self.with(|gate| gate.skip = Some(Arc::new(skip)))
     }
@@ -112,7 +114,8 @@ impl<R, H> fmt::Debug for RateLimitLayer<R, H> {
 pub(super) struct PlannedChecks {
     limiter: Limiter,
     checks: Vec<PlannedCheck>,
-    /// The ambient caller. It may see the numbers of all checks: their callers are found in its request.
+    /// The ambient caller. It may see the numbers of all checks: their callers are found in its
+    /// request.
     client: Caller,
 }
 
@@ -182,7 +185,8 @@ impl PlannedChecks {
         check.observed_as(&self.client)
     }
 
-    /// Runs `call` and returns, with its output, the answers that its client may see, and its functions' permits.
+    /// Runs `call` and returns, with its output, the answers that its client may see, and its
+    /// functions' permits.
     pub(super) fn observe<F: Future>(
         &self,
         call: F,

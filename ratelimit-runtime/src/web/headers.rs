@@ -16,8 +16,8 @@ use crate::{
 
 /// The syntax of the headers with the remaining quota.
 ///
-/// The IETF's HTTPAPI working group drafts a standard. Drafts change, so a variant names its draft. Draft 11 expired on 24
-/// November 2026 without a successor.
+/// The IETF's HTTPAPI working group drafts a standard. Drafts change, so a variant names its draft.
+/// Draft 11 expired on 24 November 2026 without a successor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HeaderSyntax {
@@ -27,29 +27,33 @@ pub enum HeaderSyntax {
     ///
     /// - `q` is the quota: the threshold, or the burst of a token bucket,
     /// - `qu` is the [unit](crate::QuotaUnit) of the quota, left out for requests,
-    /// - `w` is its window in seconds, left out below one second: the period, or the time in which an
-    ///   empty bucket fills,
+    /// - `w` is its window in seconds, left out below one second: the period, or the time in which
+    ///   an empty bucket fills,
     /// - `r` is the remaining quota, and `t` the seconds until there is more,
-    /// - `qu="concurrent-requests"` marks calls in flight, which have neither `w` nor `t`. If the policy has
-    ///   a window too, their item has a name of its own: `feed-in-flight` for the policy `feed`.
+    /// - `qu="concurrent-requests"` marks calls in flight, which have neither `w` nor `t`. If the
+    ///   policy has a window too, their item has a name of its own: `feed-in-flight` for the policy
+    ///   `feed`.
     ///
-    /// With several tiers, an item describes the tier of the answer's numbers. Exhausted policies stand first, the one
-    /// with the longest wait before all: `huggingface_hub` reads the first item alone, and only if the policy's name
-    /// consists of letters, digits and `_`.
+    /// With several tiers, an item describes the tier of the answer's numbers. Exhausted policies
+    /// stand first, the one with the longest wait before all: `huggingface_hub` reads the first
+    /// item alone, and only if the policy's name consists of letters, digits and `_`.
     #[default]
     Draft11,
-    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`: the `q`, `r` and `t` of one
-    /// policy, the last in seconds from now on. Of several, it is the one that refused, or else the one with the least left.
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`: the `q`, `r` and `t`
+    /// of one policy, the last in seconds from now on. Of several, it is the one that refused, or
+    /// else the one with the least left.
     ///
-    /// Some clients read `RateLimit` by an older draft only. The npm package `ratelimit-header-parser`
-    /// makes `NaN` of the current one, also under [`Both`](Self::Both), and reads these headers.
+    /// Some clients read `RateLimit` by an older draft only. The npm package
+    /// `ratelimit-header-parser` makes `NaN` of the current one, also under [`Both`](Self::Both),
+    /// and reads these headers.
     Legacy,
     /// The same, with `X-RateLimit-Reset` in seconds since 1970, as GitHub and Express send it.
     LegacyEpoch,
     /// The headers of [`Draft11`](Self::Draft11) and [`Legacy`](Self::Legacy).
     ///
-    /// Under all of these, a refusal also has `X-RateLimit-Scope`: `user` if the limit is the caller's own, `shared` if
-    /// [several clients](crate::Exceeded::is_shared) share it. Discord's API has the same field.
+    /// Under all of these, a refusal also has `X-RateLimit-Scope`: `user` if the limit is the
+    /// caller's own, `shared` if [several clients](crate::Exceeded::is_shared) share it. Discord's
+    /// API has the same field.
     Both,
     /// None.
     Off,
@@ -89,12 +93,13 @@ impl HeaderSyntax {
 
     /// Returns the headers for the answers of a request's limits, as lower-case names and values.
     ///
-    /// Exhausted policies stand first. All others have the order of their first answers; the last answer of each counts. Seconds to wait
-    /// are rounded up. A policy name that is not ASCII is percent-encoded. Answers without a quota,
-    /// such as [`Unavailable`](crate::Unavailable), make no headers.
+    /// Exhausted policies stand first. All others have the order of their first answers; the last
+    /// answer of each counts. Seconds to wait are rounded up. A policy name that is not ASCII is
+    /// percent-encoded. Answers without a quota, such as [`Unavailable`](crate::Unavailable), make
+    /// no headers.
     ///
-    /// The layers pass no answers of a [dry run](crate::Enforcement::DryRun): a client that heeds them
-    /// would hold back calls that the limit lets pass.
+    /// The layers pass no answers of a [dry run](crate::Enforcement::DryRun): a client that heeds
+    /// them would hold back calls that the limit lets pass.
     ///
     /// ```
     /// use std::time::Duration;
@@ -125,7 +130,8 @@ impl HeaderSyntax {
             headers.push((QUOTA, list(&quotas, Quota::write_remaining)));
         }
         if matches!(self, Self::Legacy | Self::LegacyEpoch | Self::Both)
-            // These fields have room for one limit: the one that refuses, else the one with the least left.
+            // These fields have room for one limit: the one that refuses, else the one with the
+            // least left.
             && let Some(one) =
                 quotas.iter().min_by_key(|it| (it.refused_by.is_none(), it.remaining))
         {
@@ -158,7 +164,8 @@ struct Quota {
     refused_by: Option<&'static str>,
     units: u32,
     unit: QuotaUnit,
-    /// The time in which the units are allotted. Calls in flight have none: a permit is free at any time.
+    /// The time in which the units are allotted. Calls in flight have none: a permit is free at any
+    /// time.
     window: Option<Duration>,
     remaining: u32,
     /// The time until more than `remaining` units are available.
@@ -227,8 +234,9 @@ impl Quota {
     }
 }
 
-/// Returns the time in which `quota` units are allotted, at a rate of `threshold` for each `period`; `None`
-/// without a period. It is another one than the period for a token bucket with a burst.
+/// Returns the time in which `quota` units are allotted, at a rate of `threshold` for each
+/// `period`; `None` without a period. It is another one than the period for a token bucket with a
+/// burst.
 fn window(quota: u32, threshold: u32, period: Duration) -> Option<Duration> {
     if period.is_zero() {
         return None;
@@ -237,8 +245,8 @@ fn window(quota: u32, threshold: u32, period: Duration) -> Option<Duration> {
     Some(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
 }
 
-/// Returns one quota for each item: those that are exhausted by their waits, and then the others in the order of their
-/// first answers.
+/// Returns one quota for each item: those that are exhausted by their waits, and then the others in
+/// the order of their first answers.
 fn quotas(answers: &[Result<Decision, RateLimitError>]) -> Vec<Quota> {
     let mut quotas: Vec<Quota> = Vec::new();
     for quota in answers.iter().filter_map(Quota::of) {

@@ -63,8 +63,8 @@ impl OnMissing {
     }
 }
 
-/// The treatment of a request whose identity is malformed: its header is repeated, empty, not UTF-8,
-/// or no address where it should be one.
+/// The treatment of a request whose identity is malformed: its header is repeated, empty, not
+/// UTF-8, or no address where it should be one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnMalformed {
@@ -111,8 +111,8 @@ pub trait RequestHead: Sealed {
 pub trait Sealed {}
 
 impl<R: RequestHead + 'static> Identity<R> {
-    /// Identifies callers by the address at the other end of the socket: the client's, if it connects
-    /// directly.
+    /// Identifies callers by the address at the other end of the socket: the client's, if it
+    /// connects directly.
     pub fn peer() -> Self {
         Self::address(ClientAddress::peer())
     }
@@ -127,7 +127,8 @@ impl<R: RequestHead + 'static> Identity<R> {
 
     /// Identifies callers by the SHA-256 of a header, such as an API key.
     ///
-    /// The value must have been authenticated. Otherwise every invented value has a quota of its own.
+    /// The value must have been authenticated. Otherwise every invented value has a quota of its
+    /// own.
     ///
     /// The value itself reaches neither the store nor a log. [`Caller::digest`] returns the same
     /// caller. A digest does not hide values that can be guessed, such as names.
@@ -137,8 +138,8 @@ impl<R: RequestHead + 'static> Identity<R> {
         Self::of_header(name, |value| Caller::digest(value))
     }
 
-    /// Identifies callers as [`header`](Self::header) does, but with the value readable in the store's
-    /// keys: for names, never for secrets.
+    /// Identifies callers as [`header`](Self::header) does, but with the value readable in the
+    /// store's keys: for names, never for secrets.
     pub fn plain_header(name: &str) -> Self {
         Self::of_header(name, |value| Caller::from(value))
     }
@@ -150,8 +151,8 @@ impl<R: RequestHead + 'static> Identity<R> {
         })
     }
 
-    /// Identifies callers by the text that the `Display` of an extension of type `T` writes, such as an id. An
-    /// authentication layer further out has inserted it.
+    /// Identifies callers by the text that the `Display` of an extension of type `T` writes, such
+    /// as an id. An authentication layer further out has inserted it.
     pub fn extension<T: fmt::Display + Send + Sync + 'static>() -> Self {
         Self::from_fn(|request: &R| request.extension(|principal: &T| Caller::from(principal)))
     }
@@ -173,8 +174,8 @@ impl<R: RequestHead + 'static> Identity<R> {
     /// # }
     /// ```
     ///
-    /// Clients choose their headers, `Host` included: a function that counts by one grants a new quota
-    /// for each value.
+    /// Clients choose their headers, `Host` included: a function that counts by one grants a new
+    /// quota for each value.
     pub fn from_fn(find: impl Fn(&R) -> Option<Caller> + Send + Sync + 'static) -> Self {
         Self::from_extractor(move |request| Ok(find(request)))
     }
@@ -212,8 +213,8 @@ impl<R: RequestHead + 'static> Identity<R> {
         Self { on_missing, ..self }
     }
 
-    /// Refuses requests without an identity with 401 and this challenge in `WWW-Authenticate`: the scheme by
-    /// which clients send their key. The same as [`OnMissing::Unauthorized`].
+    /// Refuses requests without an identity with 401 and this challenge in `WWW-Authenticate`: the
+    /// scheme by which clients send their key. The same as [`OnMissing::Unauthorized`].
     ///
     /// ```
     /// # #[cfg(feature = "tower")] {
@@ -235,9 +236,9 @@ impl<R: RequestHead + 'static> Identity<R> {
     ///
     /// # Errors
     ///
-    /// [`Refusal::NoIdentity`] or [`Refusal::Unauthorized`] unless [`on_missing`](Self::on_missing) is
-    /// [`OnMissing::Shared`], and [`Refusal::MalformedIdentity`] unless [`on_malformed`](Self::on_malformed) is
-    /// [`OnMalformed::Shared`].
+    /// [`Refusal::NoIdentity`] or [`Refusal::Unauthorized`] unless [`on_missing`](Self::on_missing)
+    /// is [`OnMissing::Shared`], and [`Refusal::MalformedIdentity`] unless
+    /// [`on_malformed`](Self::on_malformed) is [`OnMalformed::Shared`].
     pub fn caller(&self, request: &R) -> Result<Caller, Refusal> {
         for (index, extract) in self.extractors.iter().enumerate() {
             match (extract(request), self.on_malformed) {

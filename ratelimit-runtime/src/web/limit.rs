@@ -10,10 +10,10 @@ use crate::{caller::Caller, policy::Policy};
 
 /// A limit of requests of type `R`, for a `RateLimitLayer` or a `RateLimitMiddleware`.
 ///
-/// The policy, the cost and the caller are constants or functions of a request's head: its method, path,
-/// [route](RequestHead::route), headers and extensions. The frameworks' modules have aliases for their
-/// requests: `web::tower::Limit` and `web::actix::Limit`. A [`Policy`] converts into a limit of one unit a
-/// request.
+/// The policy, the cost and the caller are constants or functions of a request's head: its method,
+/// path, [route](RequestHead::route), headers and extensions. The frameworks' modules have aliases
+/// for their requests: `web::tower::Limit` and `web::actix::Limit`. A [`Policy`] converts into a
+/// limit of one unit a request.
 ///
 /// ```
 /// # #[cfg(feature = "tower")] {
@@ -54,11 +54,11 @@ impl<R: RequestHead + 'static> Limit<R> {
         Self::from_fn(move |_| Some(policy))
     }
 
-    /// Creates a limit whose policy a function of the request selects. The limit leaves out requests for
-    /// which it returns `None`.
+    /// Creates a limit whose policy a function of the request selects. The limit leaves out
+    /// requests for which it returns `None`.
     ///
-    /// Policies of one name and algorithm share their counts. Do not leave out requests by what the client
-    /// writes, such as a header: clients could skip the limit.
+    /// Policies of one name and algorithm share their counts. Do not leave out requests by what the
+    /// client writes, such as a header: clients could skip the limit.
     pub fn from_fn(policy: impl Fn(&R) -> Option<Policy> + Send + Sync + 'static) -> Self {
         Self { policy: Arc::new(policy), cost: None, leave: None, identity: None }
     }
@@ -71,8 +71,8 @@ impl<R: RequestHead + 'static> Limit<R> {
         Self { cost: Some(Arc::new(cost)), ..self }
     }
 
-    /// Sets the function that returns the share of the limit, in percent, which a request leaves to others; 0 by
-    /// default. See [`Check::leave`](crate::Check::leave).
+    /// Sets the function that returns the share of the limit, in percent, which a request leaves to
+    /// others; 0 by default. See [`Check::leave`](crate::Check::leave).
     ///
     /// ```
     /// # #[cfg(feature = "tower")] {
@@ -97,8 +97,8 @@ impl<R: RequestHead + 'static> Limit<R> {
         Self { identity: Some(identity), ..self }
     }
 
-    /// Returns the check of a request, for the limit's own caller or that of the layer; `None` for a request
-    /// that the limit leaves out.
+    /// Returns the check of a request, for the limit's own caller or that of the layer; `None` for
+    /// a request that the limit leaves out.
     pub(super) fn plan(
         &self,
         request: &R,

@@ -1,8 +1,8 @@
 //! A refusal as an error of an MCP server, and the caller of a request.
 //!
-//! With this feature [`RateLimitError`] converts into rmcp's [`ErrorData`], so that functions with `#[tool]` and
-//! `#[prompt]` can be annotated, above or below that attribute. Tools may also return a `CallToolResult`, or a `Result`
-//! with the error `RateLimitError`.
+//! With this feature [`RateLimitError`] converts into rmcp's [`ErrorData`], so that functions with
+//! `#[tool]` and `#[prompt]` can be annotated, above or below that attribute. Tools may also return
+//! a `CallToolResult`, or a `Result` with the error `RateLimitError`.
 //!
 //! ```
 //! use ratelimit_runtime::{rate_limit, web::mcp};
@@ -19,8 +19,9 @@
 //! }
 //! ```
 //!
-//! rmcp runs tools and prompts in tasks of their own. The ambient caller is not set there, and no header field of the
-//! HTTP response lists their limits. A call is in flight until its function has ended.
+//! rmcp runs tools and prompts in tasks of their own. The ambient caller is not set there, and no
+//! header field of the HTTP response lists their limits. A call is in flight until its function has
+//! ended.
 //!
 //! `examples/mcp` is a whole server, on stdio and on HTTP.
 
@@ -41,7 +42,8 @@ use crate::{caller::Caller, error::RateLimitError, rejection::are_outputs, reque
 #[derive(Clone)]
 struct FoundCaller(Caller);
 
-/// Returns a request with the caller that an identity layer has found: the ambient one does not reach a tool.
+/// Returns a request with the caller that an identity layer has found: the ambient one does not
+/// reach a tool.
 pub(super) fn with_caller<B>(mut request: Request<B>, caller: &Caller) -> Request<B> {
     request.extensions_mut().insert(FoundCaller(caller.clone()));
     request
@@ -49,13 +51,14 @@ pub(super) fn with_caller<B>(mut request: Request<B>, caller: &Caller) -> Reques
 
 /// Returns the caller of a request, for the `key` of a tool or prompt.
 ///
-/// - Over HTTP it is the one that the [`IdentityLayer`](super::tower::IdentityLayer) in front has found. Without that
-///   layer all requests share one caller, and a warning is logged.
-/// - Over any other transport it is the session of this process, as on stdio. A process that serves several
-///   connections without HTTP makes a caller of its own for each.
+/// - Over HTTP it is the one that the [`IdentityLayer`](super::tower::IdentityLayer) in front has
+///   found. Without that layer all requests share one caller, and a warning is logged.
+/// - Over any other transport it is the session of this process, as on stdio. A process that serves
+///   several connections without HTTP makes a caller of its own for each.
 ///
-/// `Mcp-Session-Id` is no caller: it has been removed from revision 2026-07-28 of the protocol, and a server does not
-/// check it there. Nor is a number in the server's struct, of which rmcp makes one for each request.
+/// `Mcp-Session-Id` is no caller: it has been removed from revision 2026-07-28 of the protocol, and
+/// a server does not check it there. Nor is a number in the server's struct, of which rmcp makes
+/// one for each request.
 pub fn caller(context: &RequestContext<RoleServer>) -> Caller {
     static SESSION: LazyLock<Caller> =
         LazyLock::new(|| Caller::fallback(Caller::from("session").and(next_id())));
@@ -73,8 +76,8 @@ pub fn caller(context: &RequestContext<RoleServer>) -> Caller {
     Caller::shared()
 }
 
-/// The code is the HTTP status of the [`Refusal`], such as 429. The message also says what a model is to do. The data
-/// are those of SEP-3304:
+/// The code is the HTTP status of the [`Refusal`], such as 429. The message also says what a model
+/// is to do. The data are those of SEP-3304:
 ///
 /// - `retryAfterMs` is the wait, rounded up and at least 1, if the error has one,
 /// - `limit` is the full quota, or the calls that may be in flight; of other errors there is none,

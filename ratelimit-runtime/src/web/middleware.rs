@@ -1,5 +1,5 @@
-//! The decisions of the middlewares that set the caller, and the headers of all, written once for all
-//! frameworks.
+//! The decisions of the middlewares that set the caller, and the headers of all, written once for
+//! all frameworks.
 //!
 //! actix-web has the types of `http` 0.2. The frameworks therefore share decisions and no types:
 //! `tower/identity.rs` and `actix/identity.rs` apply them to their own requests and responses.
@@ -29,12 +29,13 @@ pub fn paths<R: RequestHead, const N: usize>(
     move |request| paths.contains(&request.path())
 }
 
-/// Returns a function for [`Limit::cost`](super::Limit::cost): the units of a request by the length of the
-/// body that it announces, one for each `bytes` begun, and at least 1.
+/// Returns a function for [`Limit::cost`](super::Limit::cost): the units of a request by the length
+/// of the body that it announces, one for each `bytes` begun, and at least 1.
 ///
-/// A request without a well-formed `Content-Length`, such as one in chunks, costs `unannounced`: nothing is
-/// known of its body. Take what the largest body costs that the service reads. A length beyond `u32::MAX`
-/// units costs `u32::MAX`, which a limit refuses as too large. `bytes` of 0 are taken as 1.
+/// A request without a well-formed `Content-Length`, such as one in chunks, costs `unannounced`:
+/// nothing is known of its body. Take what the largest body costs that the service reads. A length
+/// beyond `u32::MAX` units costs `u32::MAX`, which a limit refuses as too large. `bytes` of 0 are
+/// taken as 1.
 ///
 /// ```
 /// # #[cfg(feature = "tower")] {
@@ -63,8 +64,9 @@ pub fn body_units<R: RequestHead>(
     }
 }
 
-/// A layer or middleware that sets the ambient caller of requests of type `R`, and adds the headers with the
-/// remaining quota to responses: `web::tower::IdentityLayer` or `web::actix::IdentityMiddleware`.
+/// A layer or middleware that sets the ambient caller of requests of type `R`, and adds the headers
+/// with the remaining quota to responses: `web::tower::IdentityLayer` or
+/// `web::actix::IdentityMiddleware`.
 #[must_use = "a layer does nothing until it is added to a service"]
 pub struct IdentityLayer<R, H> {
     identity: Identity<R>,
@@ -82,8 +84,8 @@ impl<R, H> IdentityLayer<R, H> {
         self
     }
 
-    /// Sets the wait that clients are told by a [`Busy`](crate::Busy), or `None` for none, instead of that of the limiter:
-    /// [`retry_busy_after`](crate::LimiterBuilder::retry_busy_after).
+    /// Sets the wait that clients are told by a [`Busy`](crate::Busy), or `None` for none, instead
+    /// of that of the limiter: [`retry_busy_after`](crate::LimiterBuilder::retry_busy_after).
     pub fn retry_busy_after(mut self, wait: impl Into<Option<Duration>>) -> Self {
         self.reply.busy_wait = BusyWait::OfLayer(wait.into());
         self
@@ -91,32 +93,32 @@ impl<R, H> IdentityLayer<R, H> {
 
     /// Also lists limits that counted other callers, by an explicit key. Off by default.
     ///
-    /// Use it only where no client can name another's key: the headers of a login would show everyone
-    /// how often an account was tried.
+    /// Use it only where no client can name another's key: the headers of a login would show
+    /// everyone how often an account was tried.
     pub fn explicit_keys(self, are_listed: bool) -> Self {
         Self { explicit_keys: are_listed, ..self }
     }
 
     /// Passes on requests for which `skip` returns `true`, without a caller and without headers.
     ///
-    /// Do not decide by what the client writes, such as a header or a method: clients could skip their
-    /// limits. Paths are safe, because they select the handler; see [`paths`].
+    /// Do not decide by what the client writes, such as a header or a method: clients could skip
+    /// their limits. Paths are safe, because they select the handler; see [`paths`].
     pub fn skip(self, skip: impl Fn(&R) -> bool + Send + Sync + 'static) -> Self {
         Self { skip: Some(Arc::new(skip)), ..self }
     }
 
-    /// Answers requests whose handlers have lost a refusal, as the refusal itself is answered: with its status,
-    /// its headers and problem details, or by `respond`. Off by default.
+    /// Answers requests whose handlers have lost a refusal, as the refusal itself is answered: with
+    /// its status, its headers and problem details, or by `respond`. Off by default.
     ///
-    /// The handler's response is dropped, with its body and headers, if the latest call of the request was
-    /// refused and the response is
+    /// The handler's response is dropped, with its body and headers, if the latest call of the
+    /// request was refused and the response is
     ///
-    /// - a 5xx of another status than the refusal's [own](Refusal::status), as of an error type that converts
-    ///   every error into 500,
+    /// - a 5xx of another status than the refusal's [own](Refusal::status), as of an error type
+    ///   that converts every error into 500,
     /// - or the refusal's own status without a `Content-Type`, as of a bare `StatusCode`.
     ///
-    /// Any other response stays, such as a 2xx, a 404, or a 429 with a body. A call after the refused one that is
-    /// admitted shows that the handler went on. A refusal in a dry run is none.
+    /// Any other response stays, such as a 2xx, a 404, or a 429 with a body. A call after the
+    /// refused one that is admitted shows that the handler went on. A refusal in a dry run is none.
     ///
     /// ```
     /// # #[cfg(feature = "tower")] {
@@ -152,8 +154,8 @@ impl<R: RequestHead + 'static, H> IdentityLayer<R, H> {
         self.identity.caller(request).map(Some)
     }
 
-    /// Runs `call` for `caller`. Returns its output, the answers that may be shown to this caller, and the
-    /// refusal of the request.
+    /// Runs `call` for `caller`. Returns its output, the answers that may be shown to this caller,
+    /// and the refusal of the request.
     pub(super) fn observe<F: Future>(
         &self,
         caller: Caller,

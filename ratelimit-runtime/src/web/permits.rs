@@ -29,10 +29,11 @@ impl fmt::Debug for Permits {
 }
 
 pin_project! {
-    /// The body of a response that holds the permits of its request: until the body has ended, has failed,
-    /// or is dropped, as when the client goes away.
+    /// The body of a response that holds the permits of its request: until the body has ended, has
+    /// failed, or is dropped, as when the client goes away.
     ///
-    /// Permits of a body whose last frame is known as such are free before the client can receive it.
+    /// Permits of a body whose last frame is known as such are free before the client can receive
+    /// it.
     #[derive(Debug, Default)]
     pub struct PermitBody<B> {
         #[pin]

@@ -45,8 +45,8 @@ pub enum Refusal {
         /// The value of `WWW-Authenticate`.
         challenge: &'static str,
     },
-    /// The header that identifies the caller is repeated, empty, not UTF-8, or not the address that it
-    /// should be.
+    /// The header that identifies the caller is repeated, empty, not UTF-8, or not the address that
+    /// it should be.
     MalformedIdentity,
 }
 
@@ -59,7 +59,8 @@ impl From<RateLimitError> for Refusal {
 impl Refusal {
     /// Returns the HTTP status.
     ///
-    /// - 429 for a limit that is reached, also of calls in flight, and for a caller that is shut out until a time,
+    /// - 429 for a limit that is reached, also of calls in flight, and for a caller that is shut
+    ///   out until a time,
     /// - 403 for a caller that is shut out without an end,
     /// - 422 for a request that its limit can never admit,
     /// - 503 if the store could not decide,
@@ -106,13 +107,15 @@ impl Refusal {
 
     /// Returns the value of `Retry-After` in seconds:
     ///
-    /// - the wait [told](crate::Exceeded::told_after) for a limit that is reached, and the wait of a caller that is
-    ///   shut out until a time, rounded up and at least 1,
+    /// - the wait [told](crate::Exceeded::told_after) for a limit that is reached, and the wait of
+    ///   a caller that is shut out until a time, rounded up and at least 1,
     /// - 1 or 2 if the store could not decide, or all permits of calls in flight are held, unless
-    ///   [another wait](crate::LimiterBuilder::retry_busy_after) is set: a guess, rounded to the nearest second,
+    ///   [another wait](crate::LimiterBuilder::retry_busy_after) is set: a guess, rounded to the
+    ///   nearest second,
     /// - `None` for anything else.
     ///
-    /// It is at most 2 147 483, some 24 days: after a longer wait, clients on Node repeat a request at once.
+    /// It is at most 2 147 483, some 24 days: after a longer wait, clients on Node repeat a request
+    /// at once.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         let Self::Limit(error) = self else { return None };
@@ -122,8 +125,8 @@ impl Refusal {
     /// Returns the headers of the response except its content type: `Cache-Control`, `Retry-After`,
     /// `WWW-Authenticate`, and those of the syntax. Names are in lower case.
     ///
-    /// `retry-after-ms` stands beside `Retry-After` if the wait is no whole second. The SDKs of `OpenAI`, Anthropic,
-    /// Cohere and Mistral read it first.
+    /// `retry-after-ms` stands beside `Retry-After` if the wait is no whole second. The SDKs of
+    /// `OpenAI`, Anthropic, Cohere and Mistral read it first.
     #[must_use]
     pub fn headers(&self, syntax: HeaderSyntax) -> Vec<(&'static str, String)> {
         let mut headers = vec![("cache-control", "no-store".to_owned())];
@@ -140,21 +143,24 @@ impl Refusal {
         headers
     }
 
-    /// Returns the problem details (RFC 9457): a JSON object, whose content type is [`PROBLEM_JSON`].
+    /// Returns the problem details (RFC 9457): a JSON object, whose content type is
+    /// [`PROBLEM_JSON`].
     ///
     /// For a limit that is reached, also of calls in flight, or can never admit the request,
-    /// `violated-policies` lists the policy's name as the headers have it. These three have problem types
-    /// of their own, and so has a caller that is shut out. For a limit that is reached, `scope` is `user` if it is the
-    /// caller's own, and `shared` if [several clients](crate::Exceeded::is_shared) share it.
+    /// `violated-policies` lists the policy's name as the headers have it. These three have problem
+    /// types of their own, and so has a caller that is shut out. For a limit that is reached,
+    /// `scope` is `user` if it is the caller's own, and `shared` if [several
+    /// clients](crate::Exceeded::is_shared) share it.
     #[must_use]
     pub fn problem(&self) -> String {
         self.open_problem() + "}"
     }
 
-    /// Returns the same with one more member, `error`, which has the members `message`, `type` and `code`.
+    /// Returns the same with one more member, `error`, which has the members `message`, `type` and
+    /// `code`.
     ///
-    /// Clients of language models look for it: async-openai repeats no request without it, and the SDKs of `OpenAI` and
-    /// Vercel show its message alone.
+    /// Clients of language models look for it: async-openai repeats no request without it, and the
+    /// SDKs of `OpenAI` and Vercel show its message alone.
     ///
     /// ```
     /// use ratelimit_runtime::web::Refusal;

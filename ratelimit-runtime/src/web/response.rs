@@ -11,7 +11,8 @@ use super::{
 };
 use crate::{decision::Decision, error::RateLimitError};
 
-/// The metadata key of gRPC with the time after which the retry policy of a client retries (gRFC A6).
+/// The metadata key of gRPC with the time after which the retry policy of a client retries (gRFC
+/// A6).
 pub(super) const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// The value under which a client does not retry.
@@ -51,7 +52,8 @@ impl ResponseSettings {
         }
     }
 
-    /// Adds what a handler's response to this refusal lacks, and tells a gRPC client the layer's own wait.
+    /// Adds what a handler's response to this refusal lacks, and tells a gRPC client the layer's
+    /// own wait.
     pub(super) fn complete(self, response: &mut impl ResponseParts, refusal: Refusal) {
         let refusal = self.refusal(refusal);
         add_missing(response, &refusal, self.syntax);
@@ -63,8 +65,8 @@ impl ResponseSettings {
         }
     }
 
-    /// Asks a gRPC client for no retry if it would give up before. Otherwise the client would wait for its deadline, and
-    /// report that in place of the refusal.
+    /// Asks a gRPC client for no retry if it would give up before. Otherwise the client would wait
+    /// for its deadline, and report that in place of the refusal.
     fn fit_deadline(self, response: &mut impl ResponseParts) {
         let Some(gives_up) = self.gives_up else { return };
         let left = gives_up.saturating_duration_since(Instant::now()).as_millis();
@@ -76,7 +78,8 @@ impl ResponseSettings {
     }
 }
 
-/// A response of a framework, as far as layers read and change it. Names of headers are in lower case.
+/// A response of a framework, as far as layers read and change it. Names of headers are in lower
+/// case.
 pub(super) trait ResponseParts {
     /// Returns the HTTP status, or the one that a gRPC code stands for.
     fn http_status(&self) -> u16;
@@ -94,7 +97,8 @@ pub(super) trait ResponseParts {
     fn set_made_of(&mut self, error: RateLimitError);
 }
 
-/// The methods of [`ResponseParts`] on headers and extensions, which both versions of `http` name alike.
+/// The methods of [`ResponseParts`] on headers and extensions, which both versions of `http` name
+/// alike.
 macro_rules! parts_of_http {
     () => {
         fn header(&self, name: &str) -> Option<&[u8]> {
@@ -134,8 +138,8 @@ pub(super) fn made_of<R: ResponseParts>(
     response
 }
 
-/// Adds those of a refusal's headers that a response lacks; nothing of the remaining quota if the response
-/// has some of it, and no part of the wait if the response has one of its own.
+/// Adds those of a refusal's headers that a response lacks; nothing of the remaining quota if the
+/// response has some of it, and no part of the wait if the response has one of its own.
 fn add_missing(response: &mut impl ResponseParts, refusal: &Refusal, syntax: HeaderSyntax) {
     let has_quota = HeaderSyntax::ALL.iter().any(|name| response.header(name).is_some());
     let has_wait = response.header(RETRY_AFTER).is_some();
@@ -146,8 +150,8 @@ fn add_missing(response: &mut impl ResponseParts, refusal: &Refusal, syntax: Hea
     }
 }
 
-/// Replaces the rate limit headers of a response by those of these answers, and of the refusal that made the
-/// response. Without either nothing changes.
+/// Replaces the rate limit headers of a response by those of these answers, and of the refusal that
+/// made the response. Without either nothing changes.
 ///
 /// A refusal is visible, and so are its limit and its wait, also those of an explicit key. Its own
 /// `Retry-After` is raised to the time at which no policy is exhausted.

@@ -1,7 +1,7 @@
 //! A refusal as a gRPC status.
 //!
-//! With this feature [`RateLimitError`] converts into a [`Status`], so that the methods of a service can
-//! be annotated. The layers of [`tower`](super::tower) set the caller. Add them with
+//! With this feature [`RateLimitError`] converts into a [`Status`], so that the methods of a
+//! service can be annotated. The layers of [`tower`](super::tower) set the caller. Add them with
 //! `Server::builder().layer(..)`; metadata are headers there:
 //!
 //! ```
@@ -44,12 +44,13 @@ use crate::error::RateLimitError;
 ///
 /// The first two have a `QuotaFailure`, whose subject is the policy's name, with its plan.
 ///
-/// The metadata is for retry policies in a client's service config, which ignore `RetryInfo`. It makes a
-/// client that retries `RESOURCE_EXHAUSTED` wait as long as it must. It is at most 2 147 483 000, some 24 days.
-/// `TooLarge` has none, because clients count a -1 as a failure of the server, and then retry their other calls less.
+/// The metadata is for retry policies in a client's service config, which ignore `RetryInfo`. It
+/// makes a client that retries `RESOURCE_EXHAUSTED` wait as long as it must. It is at most 2 147
+/// 483 000, some 24 days. `TooLarge` has none, because clients count a -1 as a failure of the
+/// server, and then retry their other calls less.
 ///
-/// Under a layer it is -1 if the wait is longer than the call's `grpc-timeout` leaves. A client would otherwise wait for
-/// its deadline, and report `DEADLINE_EXCEEDED` in place of the refusal.
+/// Under a layer it is -1 if the wait is longer than the call's `grpc-timeout` leaves. A client
+/// would otherwise wait for its deadline, and report `DEADLINE_EXCEEDED` in place of the refusal.
 impl From<RateLimitError> for Status {
     fn from(error: RateLimitError) -> Self {
         let (message, wait) = (error.to_string(), Wait::of(&error));

@@ -2,25 +2,27 @@
 //!
 //! [`IdentityLayer`] sets the ambient caller, and headers with the remaining quota on the response.
 //! [`RateLimitLayer`] applies limits to the requests of a service, before it is called.
-//! [`ProblemJson`] builds the response to a refused request, unless the program brings a function for it.
+//! [`ProblemJson`] builds the response to a refused request, unless the program brings a function
+//! for it.
 //!
 //! # Attribute or layer
 //!
-//! A framework's extractors run before the limit of an annotated handler: by then the request's body
-//! has been read. The key, cost and threshold of such a limit may come from extracted values. A layer
-//! decides by the request's head alone. Put one in front of handlers that read large bodies or have
-//! expensive extractors. Both may be in place.
+//! A framework's extractors run before the limit of an annotated handler: by then the request's
+//! body has been read. The key, cost and threshold of such a limit may come from extracted values.
+//! A layer decides by the request's head alone. Put one in front of handlers that read large bodies
+//! or have expensive extractors. Both may be in place.
 //!
 //! # Order
 //!
-//! The last layer that axum's `Router::layer` adds is the outermost. In a `tower::ServiceBuilder` and in
-//! tonic's `Server` it is the first. From the outside in:
+//! The last layer that axum's `Router::layer` adds is the outermost. In a `tower::ServiceBuilder`
+//! and in tonic's `Server` it is the first. From the outside in:
 //!
-//! 1. Cross-origin handling, such as `tower_http::cors::CorsLayer`. It answers preflights itself, so
-//!    that none reaches a limit, and makes refusals readable for scripts. Expose the
-//!    [headers](super::EXPOSED_HEADERS) there: [recipe](crate::guide::layers#scripts-of-other-origins).
-//! 2. Authentication, if [`Identity::extension`](super::Identity::extension) reads the authenticated
-//!    principal.
+//! 1. Cross-origin handling, such as `tower_http::cors::CorsLayer`. It answers preflights itself,
+//!    so that none reaches a limit, and makes refusals readable for scripts. Expose the
+//!    [headers](super::EXPOSED_HEADERS) there:
+//!    [recipe](crate::guide::layers#scripts-of-other-origins).
+//! 2. Authentication, if [`Identity::extension`](super::Identity::extension) reads the
+//!    authenticated principal.
 //! 3. [`IdentityLayer`].
 //! 4. [`RateLimitLayer`]s.
 //!
@@ -117,8 +119,8 @@ pub fn problem_with_error<B: From<String>>(refusal: &Refusal) -> Response<B> {
     problem_json(refusal, refusal.problem_with_error())
 }
 
-/// Returns the response to a request that is not served, with the headers that the responder did not
-/// set itself. Its extensions contain the error, for layers further out.
+/// Returns the response to a request that is not served, with the headers that the responder did
+/// not set itself. Its extensions contain the error, for layers further out.
 pub(super) fn refusal_response<B>(
     responder: &impl Respond<B>,
     refusal: Refusal,
@@ -128,7 +130,8 @@ pub(super) fn refusal_response<B>(
     made_of(responder.respond(&refusal), refusal, reply)
 }
 
-/// The response of [`ProblemJson`] with the default [`HeaderSyntax`](super::HeaderSyntax), as of axum and hyper.
+/// The response of [`ProblemJson`] with the default [`HeaderSyntax`](super::HeaderSyntax), as of
+/// axum and hyper.
 impl<B: From<String>> From<RateLimitError> for Response<B> {
     fn from(error: RateLimitError) -> Self {
         refusal_response(&ProblemJson, error.into(), ResponseSettings::default())
@@ -152,8 +155,8 @@ impl<B> ResponseParts for Response<B> {
     parts_of_http!();
 }
 
-/// Returns the HTTP status that a gRPC code stands for, as `google/rpc/code.proto` lists them; of most of the
-/// client's faults 400.
+/// Returns the HTTP status that a gRPC code stands for, as `google/rpc/code.proto` lists them; of
+/// most of the client's faults 400.
 fn status_of_grpc(code: &[u8]) -> u16 {
     match code {
         b"0" => 200,

@@ -20,8 +20,9 @@ pub(super) struct Replaced {
 }
 
 impl Replaced {
-    /// Treats the response to a request whose calls were observed. Returns the refusal that the layer responds to
-    /// itself, if it does. A response that stays gets what it lacks of the refusal.
+    /// Treats the response to a request whose calls were observed. Returns the refusal that the
+    /// layer responds to itself, if it does. A response that stays gets what it lacks of the
+    /// refusal.
     pub(super) fn treat(
         self,
         response: &mut impl ResponseParts,
@@ -49,7 +50,8 @@ impl Replaced {
     }
 }
 
-/// Adds those of a refusal's headers that a 429 or 503 lacks, and lists the refusal among the answers that it shows.
+/// Adds those of a refusal's headers that a 429 or 503 lacks, and lists the refusal among the
+/// answers that it shows.
 fn add_refusal(
     response: &mut impl ResponseParts,
     reply: ResponseSettings,
@@ -65,8 +67,8 @@ fn add_refusal(
     }
 }
 
-/// Sets the headers of a response that a gate has let through. A refused call behind the gate is among them, also one
-/// of another caller: the response is about it.
+/// Sets the headers of a response that a gate has let through. A refused call behind the gate is
+/// among them, also one of another caller: the response is about it.
 pub(super) fn complete(
     response: &mut impl ResponseParts,
     reply: ResponseSettings,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::headers::{RETRY_AFTER, RETRY_AFTER_MS, seconds};
 use crate::error::RateLimitError;
 
-/// The longest wait that a response names. Timers of Node have 31 bits of milliseconds: after a longer wait they repeat
-/// the request at once.
+/// The longest wait that a response names. Timers of Node have 31 bits of milliseconds: after a
+/// longer wait they repeat the request at once.
 const LONGEST: Duration = Duration::from_secs(2_147_483);
 
 /// The time after which a client may repeat its request.
@@ -29,14 +29,16 @@ impl Wait {
         exact.map(|exact| Self { exact, is_guess })
     }
 
-    /// Returns this wait, or a longer one that is known. A guess that would be rounded below that one is rounded up.
+    /// Returns this wait, or a longer one that is known. A guess that would be rounded below that
+    /// one is rounded up.
     #[cfg(any(feature = "actix", feature = "tower"))]
     pub(super) fn at_least(self, known: Duration) -> Self {
         let wait = Self { exact: self.exact.max(known), ..self };
         Self { is_guess: self.is_guess && wait.whole_seconds() >= seconds(known), ..wait }
     }
 
-    /// Returns whole seconds, at least 1: rounded up if the wait is known, and a guess to the nearest second.
+    /// Returns whole seconds, at least 1: rounded up if the wait is known, and a guess to the
+    /// nearest second.
     pub(super) fn whole_seconds(self) -> u64 {
         let earlier = Duration::from_millis(if self.is_guess { 500 } else { 0 });
         seconds(self.exact.saturating_sub(earlier).min(LONGEST)).max(1)
@@ -48,7 +50,8 @@ impl Wait {
         (wait.as_secs() * 1_000 + u64::from(wait.subsec_nanos().div_ceil(1_000_000))).max(1)
     }
 
-    /// Returns the headers of the wait. That in milliseconds is left out if the other one is as exact.
+    /// Returns the headers of the wait. That in milliseconds is left out if the other one is as
+    /// exact.
     pub(super) fn headers(self) -> [(&'static str, Option<String>); 2] {
         let is_whole = self.exact.subsec_nanos() == 0 || self.exact > LONGEST;
         [

@@ -4,8 +4,8 @@ use std::{fmt, ops::RangeInclusive};
 
 use crate::records::{Event, Record, Records};
 
-/// The longest interval between two looks at a permit in which it was certainly held throughout: losses and
-/// gains are further apart.
+/// The longest interval between two looks at a permit in which it was certainly held throughout:
+/// losses and gains are further apart.
 const GAP: u64 = 50_000;
 
 /// The bodies of recorded calls, and the calls that found no permit free.
@@ -32,10 +32,11 @@ struct Body {
 pub struct PermitPromise {
     /// The permits of a caller.
     pub permits: usize,
-    /// The longest time after its end in which a call may still count: its permit expires, if nothing else.
+    /// The longest time after its end in which a call may still count: its permit expires, if
+    /// nothing else.
     pub late: u64,
-    /// The times from a loss of permits, or a step of the clock forward, until the holders have asked anew.
-    /// Each of them allows as many permits again.
+    /// The times from a loss of permits, or a step of the clock forward, until the holders have
+    /// asked anew. Each of them allows as many permits again.
     pub losses: Vec<RangeInclusive<u64>>,
 }
 
@@ -98,8 +99,8 @@ impl InFlight {
         self.bodies.push(body);
     }
 
-    /// Returns the times at which certainly too many calls held a permit, and the calls that were refused
-    /// although a permit was certainly free.
+    /// Returns the times at which certainly too many calls held a permit, and the calls that were
+    /// refused although a permit was certainly free.
     pub fn faults(&self, promise: &PermitPromise) -> Vec<String> {
         let mut faults = self.too_many_held(promise);
         faults.extend(self.unjust_refusals(promise));

@@ -11,16 +11,17 @@ pub struct Promise {
     pub period: u64,
     /// The units of one caller that one window admits.
     pub threshold: usize,
-    /// The time after its answer in which an unavailable call may still be counted, in microseconds.
+    /// The time after its answer in which an unavailable call may still be counted, in
+    /// microseconds.
     pub late: u64,
-    /// `true` if the units of an unavailable call that was counted may come back to a bucket that has been refilled
-    /// meanwhile: they are admitted beside the threshold.
+    /// `true` if the units of an unavailable call that was counted may come back to a bucket that
+    /// has been refilled meanwhile: they are admitted beside the threshold.
     pub refills: bool,
-    /// The times at which the store lost its state or its clock was set forward. A window that overlaps one
-    /// may admit the threshold once more.
+    /// The times at which the store lost its state or its clock was set forward. A window that
+    /// overlaps one may admit the threshold once more.
     pub losses: Vec<RangeInclusive<u64>>,
-    /// The times from a step of the clock back until every caller has a new decision. For one period
-    /// afterwards, expired units may count again.
+    /// The times from a step of the clock back until every caller has a new decision. For one
+    /// period afterwards, expired units may count again.
     pub set_back: Vec<RangeInclusive<u64>>,
 }
 
@@ -53,10 +54,11 @@ impl Promise {
         unavailable.iter().filter(is_near).map(|call| call.cost).sum()
     }
 
-    /// Returns the units that the last admission in a window has certainly had counted, its own included.
+    /// Returns the units that the last admission in a window has certainly had counted, its own
+    /// included.
     ///
-    /// Calls count with what they reserved, or with less from the settle on that says so. What a settle
-    /// adds counts from when the store has it.
+    /// Calls count with what they reserved, or with less from the settle on that says so. What a
+    /// settle adds counts from when the store has it.
     fn held(&self, start: u64, admitted: &[&Call], excesses: &[(usize, Settled)]) -> usize {
         let end = start + self.period;
         let from = admitted.partition_point(|call| call.asked < start);

@@ -6,7 +6,8 @@ use super::{Call, History, Outcome, Settled};
 use crate::records::{Event, Record, Records};
 
 impl History {
-    /// Returns the history that these processes have recorded. A call without an answer may be counted.
+    /// Returns the history that these processes have recorded. A call without an answer may be
+    /// counted.
     pub fn recorded(processes: &[Records]) -> Self {
         let of_process = |process: &Records| -> Vec<Call> {
             process.by_call().values().map(|records| call(records, process.ended)).collect()

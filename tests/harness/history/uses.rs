@@ -4,7 +4,8 @@ use super::{History, Outcome};
 
 /// The admitted units of one caller, by the times between which each was used.
 ///
-/// Numbers are lower bounds: units count in a span of time if their call was asked and answered within it.
+/// Numbers are lower bounds: units count in a span of time if their call was asked and answered
+/// within it.
 #[derive(Clone, Debug, Default)]
 pub struct Uses {
     asked: Vec<Units>,
@@ -19,7 +20,8 @@ struct Units {
 }
 
 impl Uses {
-    /// Returns the units that were certainly used at `from` or later and before `to`, in microseconds.
+    /// Returns the units that were certainly used at `from` or later and before `to`, in
+    /// microseconds.
     pub fn within(&self, from: u64, to: u64) -> u64 {
         // A call from before the span until after it is in the second number alone.
         before(&self.answered, to).saturating_sub(before(&self.asked, from))
@@ -30,8 +32,8 @@ impl Uses {
         self.asked.iter().map(|first| self.within(first.at, first.at + period)).max().unwrap_or(0)
     }
 
-    /// Returns the most units that a sliding counter had to count when one was used: those of the aligned
-    /// window, and those of the window before by the part of it that is left, at least.
+    /// Returns the most units that a sliding counter had to count when one was used: those of the
+    /// aligned window, and those of the window before by the part of it that is left, at least.
     pub fn heaviest(&self, period: u64) -> u64 {
         let weight = |end: &Units| {
             let start = end.at - end.at % period;
@@ -41,8 +43,8 @@ impl Uses {
         self.answered.iter().map(weight).max().unwrap_or(0)
     }
 
-    /// Returns the size of the smallest bucket, refilled by `threshold` tokens a period, that would have
-    /// had all of these units.
+    /// Returns the size of the smallest bucket, refilled by `threshold` tokens a period, that would
+    /// have had all of these units.
     pub fn smallest_bucket(&self, period: u64, threshold: u64) -> u64 {
         // In parts of a token. A span starts with a question, where the fewest tokens are short.
         let parts = |units: u64, at: u64| {

@@ -1,8 +1,9 @@
-//! Nobody is admitted in a block, which ends when its refusals say, and none is longer than its step.
+//! Nobody is admitted in a block, which ends when its refusals say, and none is longer than its
+//! step.
 //!
-//! A refusal's wait is the longer one of the block and of the window. If it is longer than any window, it is that of the
-//! block, and is counted from before its question: the block ends at the question's time and that wait, or as much
-//! later as an answer of Redis took.
+//! A refusal's wait is the longer one of the block and of the window. If it is longer than any
+//! window, it is that of the block, and is counted from before its question: the block ends at the
+//! question's time and that wait, or as much later as an answer of Redis took.
 
 use super::{
     BLOCKS, Findings, LIMITS, MixedRound, Reply, Span, call::MixedCall, overlaps, round::SLACK,
@@ -48,7 +49,8 @@ impl MixedRound {
         blocks
     }
 
-    /// Returns the calls that were admitted in a block, refusals that moved its end, and blocks that are too long.
+    /// Returns the calls that were admitted in a block, refusals that moved its end, and blocks
+    /// that are too long.
     pub(super) fn wrong_blocks(&self) -> Findings {
         let mut findings = Findings::default();
         let is_kept = |it: &&MixedCall| {
@@ -68,7 +70,8 @@ impl MixedRound {
                     )
             });
             for call in after {
-                // A refusal that is repeated without Redis ends earlier, by the time of its first answer.
+                // A refusal that is repeated without Redis ends earlier, by the time of its first
+                // answer.
                 let latest = ends.1 + self.delay(first.process, first.answered);
                 let moved = end_of(call).filter(|(_, later)| later.0 > latest);
                 if call.is_admitted() || moved.is_some() {
@@ -83,11 +86,12 @@ impl MixedRound {
         findings
     }
 
-    /// The step of a block is at most the number of offences, of which each quiet stretch forgives one.
+    /// The step of a block is at most the number of offences, of which each quiet stretch forgives
+    /// one.
     fn long_blocks(&self) -> Vec<String> {
         let steps = BLOCKS.map(<[u64]>::len).into_iter().max().unwrap_or(0);
-        // Of each limit the offences that are perhaps not forgiven, the latest end of the last block, and the time
-        // after its beginning.
+        // Of each limit the offences that are perhaps not forgiven, the latest end of the last
+        // block, and the time after its beginning.
         let (mut states, mut faults) = ([(0, 0, 0); LIMITS.len()], Vec::new());
         for (limit, block) in self.blocks() {
             let (mut step, mut quiet, since) = states[limit];

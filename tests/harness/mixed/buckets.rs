@@ -1,6 +1,7 @@
-//! A bucket lacks the units of its calls, less what has been refilled since, whatever rate was in force meanwhile: a charge
-//! is taken from each bucket of the key, and is given back to the one that it was taken from. A new bucket has no more
-//! than the emptiest one of the key, whose rate may be lower.
+//! A bucket lacks the units of its calls, less what has been refilled since, whatever rate was in
+//! force meanwhile: a charge is taken from each bucket of the key, and is given back to the one
+//! that it was taken from. A new bucket has no more than the emptiest one of the key, whose rate
+//! may be lower.
 
 use super::{
     Audit, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Rule, Span, call::MixedCall, micros,
@@ -48,7 +49,8 @@ impl MixedRound {
         (least.saturating_sub(1).min(burst.into()), most + 1)
     }
 
-    /// Returns the lowest rate of a bucket of the key, until a call has certainly made the one that was read.
+    /// Returns the lowest rate of a bucket of the key, until a call has certainly made the one that
+    /// was read.
     fn of_others(&self, audit: &Audit) -> Refill {
         let declared = u64::from(LIMITS[audit.limit].threshold);
         let numbers = self.numbers.iter().filter(|it| it.limit == audit.limit);
@@ -67,7 +69,8 @@ impl MixedRound {
         }
     }
 
-    /// Adds what a call has certainly taken, at the earliest, and what it has perhaps taken, at the latest.
+    /// Adds what a call has certainly taken, at the earliest, and what it has perhaps taken, at the
+    /// latest.
     fn add_charges(
         &self,
         call: &MixedCall,

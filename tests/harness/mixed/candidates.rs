@@ -1,5 +1,6 @@
-//! A candidate never admits whom a pause refuses, and counts each of these calls as refused otherwise. While the caller
-//! has numbers of its own, the candidate is in force for none of its calls.
+//! A candidate never admits whom a pause refuses, and counts each of these calls as refused
+//! otherwise. While the caller has numbers of its own, the candidate is in force for none of its
+//! calls.
 
 use super::{Findings, LIMITS, MixedRound, Reply};
 

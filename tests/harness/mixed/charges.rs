@@ -1,4 +1,5 @@
-//! Nothing is charged for nobody: when all calls have ended, Redis has the units of admitted calls, and no others.
+//! Nothing is charged for nobody: when all calls have ended, Redis has the units of admitted calls,
+//! and no others.
 
 use super::{
     Audit, Findings, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Rule, Span,
@@ -14,14 +15,15 @@ struct Units {
     most: u64,
 }
 
-/// Returns the time after a call without a decision at which a lease for it ends at the latest: a busy Redis grants it
-/// after the answer.
+/// Returns the time after a call without a decision at which a lease for it ends at the latest: a
+/// busy Redis grants it after the answer.
 fn of_late_lease(call: &MixedCall) -> u64 {
     if call.is_leased { micros(LIMITS[call.limit].lease + MIXED_DEADLINE) } else { 0 }
 }
 
 impl MixedRound {
-    /// Returns the limits whose units are not those of their calls, and processes that could not send all.
+    /// Returns the limits whose units are not those of their calls, and processes that could not
+    /// send all.
     pub(super) fn wrong_charges(&self) -> Findings {
         let mut findings = Findings::default();
         for audit in &self.audits {
@@ -61,7 +63,8 @@ impl MixedRound {
         findings
     }
 
-    /// Returns `true` if a process perhaps lost the reply to a lease: its units are charged then, and not used.
+    /// Returns `true` if a process perhaps lost the reply to a lease: its units are charged then,
+    /// and not used.
     fn may_lose_lease(&self, limit: usize, (from, to): Span) -> bool {
         let span = (from.saturating_sub(micros(LIMITS[limit].lease)), to);
         self.of(limit)
@@ -108,21 +111,24 @@ impl MixedRound {
                 Some(Reply::Admitted { is_counted: true, .. }) => {
                     self.count(call, after, &mut units);
                 }
-                // One that waits may be charged at a turn ahead although its reply is lost, and a lease until its end.
+                // One that waits may be charged at a turn ahead although its reply is lost, and a
+                // lease until its end.
                 None | Some(Reply::Undecided)
                     if call.stamp.1 + call.max_wait.max(of_late_lease(call)) > after.0 =>
                 {
                     units.most += call.cost;
                 }
                 Some(Reply::Left) if is_young => left += call.cost,
-                // One that waited when its caller was shut out, or when a pause came, has left its place.
+                // One that waited when its caller was shut out, or when a pause came, has left its
+                // place.
                 Some(Reply::Denied | Reply::Refused) if is_young && call.promised.is_some() => {
                     left += call.cost;
                 }
                 _ => {}
             }
         }
-        // A call may leave when its turn has just come, and a refund leaves one unit in a window with a line.
+        // A call may leave when its turn has just come, and a refund leaves one unit in a window
+        // with a line.
         units.most += left.div_ceil(10) + if left > 0 { 3 } else { 0 };
         units.most += u64::from(LIMITS[audit.limit].rule == Rule::Fixed);
         if self.may_lose_lease(audit.limit, (after.0, audit.span.1)) {
@@ -144,7 +150,8 @@ impl MixedRound {
         if call.stamp.0 > after.1 && !may_be_reset {
             units.least += kept.min(call.least);
         }
-        // Units on lease count as used at its end, until they are given back, and a refund after it does nothing.
+        // Units on lease count as used at its end, until they are given back, and a refund after it
+        // does nothing.
         let (latest, most) = if call.is_leased {
             // A process that stands still exchanges them later.
             let end = call.stamp.1 + lease + SLACK;

@@ -16,7 +16,8 @@ impl MixedRound {
         gaps.map(|gap| gap.span.1 - gap.span.0).sum()
     }
 
-    /// Returns a span with the time before it after whose outages a process is perhaps not connected again.
+    /// Returns a span with the time before it after whose outages a process is perhaps not
+    /// connected again.
     pub(super) fn with_probe(&self, process: usize, (from, to): Span) -> Span {
         // A process that stands still sends its probe later.
         let stood_still = self.stood_still(process, (from.saturating_sub(2 * PROBED), to));
@@ -37,8 +38,8 @@ impl MixedRound {
         resets.chain(&self.losses).any(|at| overlaps(*at, span))
     }
 
-    /// Returns how often the counts of a limit have begun anew in this span. Other processes use their units on
-    /// lease, and turns that come before they notice.
+    /// Returns how often the counts of a limit have begun anew in this span. Other processes use
+    /// their units on lease, and turns that come before they notice.
     pub(super) fn restarts(&self, limit: usize, span: Span) -> u64 {
         let is_within = |at: &Span| overlaps((at.0, at.1 + NOTICES), span);
         let resets = self.resets.iter().filter(|(it, _)| *it == limit).map(|(_, at)| at);
@@ -60,7 +61,8 @@ impl MixedRound {
         pauses.any(|pause| overlaps((pause.asked, pause.asked + pause.length + NOTICES), span))
     }
 
-    /// Returns `true` if a process stood still in this span, or Redis, for so long that a reply perhaps came too late.
+    /// Returns `true` if a process stood still in this span, or Redis, for so long that a reply
+    /// perhaps came too late.
     pub(super) fn may_miss_deadline(&self, process: usize, span: Span) -> bool {
         let is_its = |gap: &&Gap| gap.process.is_none_or(|it| it == process);
         let late = self.gaps.iter().filter(is_its).filter(|gap| overlaps(gap.span, span));

@@ -9,8 +9,8 @@ pub struct NumberChange {
     pub process: usize,
     /// The number of the limit.
     pub limit: usize,
-    /// The threshold, or the calls in flight, before the factor; none while the limit is off, 0 while its caller is shut
-    /// out.
+    /// The threshold, or the calls in flight, before the factor; none while the limit is off, 0
+    /// while its caller is shut out.
     pub number: Option<u64>,
     /// The factor of all numbers, in thousandths.
     pub factor: u64,
@@ -76,8 +76,8 @@ impl Layers {
         }
     }
 
-    /// Sets the override of the caller in this time. A process takes the time of Redis for as old as its answer,
-    /// so that the end is late by that much.
+    /// Sets the override of the caller in this time. A process takes the time of Redis for as old
+    /// as its answer, so that the end is late by that much.
     pub(super) fn set_for_caller(&mut self, what: OfCaller, until: u64, late: u64, set: Span) {
         self.end_by(set.1);
         self.caller = (what, (until, until + late));

@@ -1,4 +1,5 @@
-//! The record of a process, whose lines are written as it happens: a killed process leaves all that it has written.
+//! The record of a process, whose lines are written as it happens: a killed process leaves all that
+//! it has written.
 
 use std::fmt;
 
@@ -81,7 +82,8 @@ pub enum Note {
     Share(usize, u8, u64),
     /// The process multiplies all numbers by a factor since that time, in thousandths.
     Scales(u64, u64),
-    /// The process has overridden a limit for the caller since the second time, until the first one, 0 for ever.
+    /// The process has overridden a limit for the caller since the second time, until the first
+    /// one, 0 for ever.
     OfCaller(usize, OfCaller, u64, u64),
     /// The process begins to reset a limit at that time.
     Resets(usize, u64),

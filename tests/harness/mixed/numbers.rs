@@ -1,5 +1,5 @@
-//! The numbers in force in each process: those of a limit's overrides, and those of its caller before them, times the
-//! factor of all limits.
+//! The numbers in force in each process: those of a limit's overrides, and those of its caller
+//! before them, times the factor of all limits.
 
 use super::{
     Findings, LIMITS, MixedRound, NumberChange, Reply, Rule, Span, call::MixedCall, layers::scaled,
@@ -13,7 +13,8 @@ impl MixedRound {
         numbers.max().unwrap_or_else(|| LIMITS[limit].number().into())
     }
 
-    /// Returns the lowest and the highest factor of a limit that were in force in a process in this span.
+    /// Returns the lowest and the highest factor of a limit that were in force in a process in this
+    /// span.
     pub(super) fn factors(&self, limit: usize, span: Span) -> (u64, u64) {
         let factors = || self.in_force(limit, span).map(|it| it.factor);
         (factors().min().unwrap_or(1_000), factors().max().unwrap_or(1_000))
@@ -24,7 +25,8 @@ impl MixedRound {
         self.during(call).map(|it| it.factor).max().unwrap_or(1_000)
     }
 
-    /// Returns the highest number of a limit, or of its small plan, that was in force in one process in this span.
+    /// Returns the highest number of a limit, or of its small plan, that was in force in one
+    /// process in this span.
     pub(super) fn highest_of(
         &self,
         process: usize,
@@ -61,7 +63,8 @@ impl MixedRound {
         self.numbers_of(call.process, call.limit).filter(move |it| overlaps(it.span, span))
     }
 
-    /// Returns `true` if a threshold was lowered in this span, a period doubled, or a limit switched on again, for all or this caller.
+    /// Returns `true` if a threshold was lowered in this span, a period doubled, or a limit
+    /// switched on again, for all or this caller.
     pub(super) fn was_lowered(&self, limit: usize, span: Span) -> bool {
         if self.slowed.iter().any(|(it, at)| *it == limit && overlaps(*at, span)) {
             return true;
@@ -76,7 +79,8 @@ impl MixedRound {
         })
     }
 
-    /// Returns the answers that contradict the overrides: of a caller that is shut out, exempt, or left out.
+    /// Returns the answers that contradict the overrides: of a caller that is shut out, exempt, or
+    /// left out.
     pub(super) fn wrong_enforcement(&self) -> Findings {
         let mut findings = Findings::default();
         for call in &self.calls {
@@ -91,7 +95,8 @@ impl MixedRound {
             if is_wrongly_denied || has_passed && self.certainly_has(call, Some(0)) {
                 findings.add("denied", call.text());
             }
-            // A call of permits alone whose process stood still may have lost its own by its answer.
+            // A call of permits alone whose process stood still may have lost its own by its
+            // answer.
             let may_be_lost = call.limit().rule == Rule::Permits;
             let may_pass = || self.during(call).any(|it| it.number.is_none() || it.is_left_out);
             let is_wrongly_exempt = is_exempt && !may_be_lost && !may_pass();

@@ -1,13 +1,13 @@
-//! No more calls have a permit than may be in flight, none is idle while a call waits, and each process gets its
-//! share.
+//! No more calls have a permit than may be in flight, none is idle while a call waits, and each
+//! process gets its share.
 
 use super::{
     Findings, LIMITS, MixedRound, Reply, Rule, Span, call::MixedCall, layers::scaled, micros,
     overlaps, round::SLACK,
 };
 
-/// The longest time in which a permit may be idle while a call waits: processes that free permits notify none of
-/// another, which asks once a second.
+/// The longest time in which a permit may be idle while a call waits: processes that free permits
+/// notify none of another, which asks once a second.
 const IDLE: u64 = 1_300_000;
 
 /// The longest time in which a call that had its permit before the number was lowered still has it.
@@ -17,7 +17,8 @@ const BODIES: u64 = 1_500_000;
 const FEWEST: usize = 100;
 
 impl MixedRound {
-    /// Returns the times with too many permits, those at which some were idle, and processes without a share.
+    /// Returns the times with too many permits, those at which some were idle, and processes
+    /// without a share.
     pub(super) fn wrong_permits(&self) -> Findings {
         let mut findings = Findings::default();
         for (limit, it) in LIMITS.iter().enumerate().filter(|(_, it)| it.permits > 0) {
@@ -36,8 +37,8 @@ impl MixedRound {
         findings
     }
 
-    /// The lowest and the highest number of permits of a span: overrides change that of a limit without a window, and
-    /// the factor of all limits each.
+    /// The lowest and the highest number of permits of a span: overrides change that of a limit
+    /// without a window, and the factor of all limits each.
     fn permits(&self, limit: usize, span: Span) -> (u64, u64) {
         let it = &LIMITS[limit];
         if it.rule == Rule::Permits {
@@ -107,7 +108,8 @@ impl MixedRound {
         faults
     }
 
-    /// Returns the processes that got less than half of their share while all of them were alive and asked.
+    /// Returns the processes that got less than half of their share while all of them were alive
+    /// and asked.
     fn unfair_shares(&self, limit: usize) -> Vec<String> {
         let is_alive = |number: usize| {
             self.processes.iter().any(|(it, span, is_killed)| {
@@ -145,8 +147,8 @@ impl MixedRound {
     pub(super) fn perhaps_in_flight(&self, limit: usize, span: Span) -> usize {
         let timeout = micros(super::PERMIT_TIMEOUT);
         let is_open = |call: &MixedCall| matches!(call.reply, None | Some(Reply::Undecided));
-        // The permit of one without a decision was perhaps taken, by a busy Redis after the answer, and is free after
-        // its time.
+        // The permit of one without a decision was perhaps taken, by a busy Redis after the answer,
+        // and is free after its time.
         let late = |call: &MixedCall| if is_open(call) { micros(super::MIXED_DEADLINE) } else { 0 };
         self.of(limit)
             .filter(|call| call.is_admitted() || is_open(call))

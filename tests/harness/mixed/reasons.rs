@@ -1,7 +1,8 @@
-//! A call is refused for a reason: its window has no room, its caller is in a block, or its key is paused. A block ends
-//! with its length, whatever its window had, and a pause with a reset of which the process has learnt. Units of two
-//! limits that are asked together are no reason once one of them has refused: they are given back before the answer, and a
-//! block that began for lack of them is lifted.
+//! A call is refused for a reason: its window has no room, its caller is in a block, or its key is
+//! paused. A block ends with its length, whatever its window had, and a pause with a reset of which
+//! the process has learnt. Units of two limits that are asked together are no reason once one of
+//! them has refused: they are given back before the answer, and a block that began for lack of them
+//! is lifted.
 
 use super::{
     BLOCKS, Findings, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Span, blocks::longest,
@@ -14,7 +15,8 @@ const LATEST: u64 = 2_000_000;
 /// The time for which a process repeats a refusal without Redis.
 const REMEMBERED: u64 = 1_000_000;
 
-/// Returns `true` for a limit whose keys have neither turns nor leases, and pauses only if it is decided here too.
+/// Returns `true` for a limit whose keys have neither turns nor leases, and pauses only if it is
+/// decided here too.
 fn is_checked(limit: usize) -> bool {
     matches!(LIMITS[limit].name, "barred" | "gate")
 }
@@ -40,8 +42,8 @@ impl MixedRound {
         findings
     }
 
-    /// Returns `true` if the window of a call perhaps had no room for it, by the units that are not given back when
-    /// a later call is decided.
+    /// Returns `true` if the window of a call perhaps had no room for it, by the units that are not
+    /// given back when a later call is decided.
     fn may_be_full(&self, call: &MixedCall, later: &MixedCall) -> bool {
         let period = LIMITS[call.limit].period_micros();
         let span = (call.asked.saturating_sub(period), call.answered);
@@ -51,8 +53,8 @@ impl MixedRound {
         units + call.cost > lowest - units_of(call.leave, lowest)
     }
 
-    /// Returns `true` if the call's process perhaps repeats what an earlier refusal has told: it learns only later that
-    /// another process has given units back.
+    /// Returns `true` if the call's process perhaps repeats what an earlier refusal has told: it
+    /// learns only later that another process has given units back.
     fn may_be_remembered(&self, call: &MixedCall) -> bool {
         let is_known = |first: &&MixedCall| {
             let until = first.refused_for.map_or(0, |wait| first.answered + wait.min(REMEMBERED));
@@ -98,8 +100,8 @@ impl MixedRound {
         self.of(call.limit).any(offended)
     }
 
-    /// Returns `true` if a call of two limits that were asked together, one of which has refused, perhaps had its units
-    /// still when a later call was decided.
+    /// Returns `true` if a call of two limits that were asked together, one of which has refused,
+    /// perhaps had its units still when a later call was decided.
     fn may_hold(&self, joint: &MixedCall, later: &MixedCall) -> bool {
         let refund = (joint.answered.saturating_sub(LATEST), joint.answered + LATEST);
         let is_late = self.outages.iter().any(|outage| overlaps(*outage, refund))
@@ -122,7 +124,8 @@ impl MixedRound {
         })
     }
 
-    /// Returns the lowest number of a call's limit, or of its plan, that was perhaps in force in its process.
+    /// Returns the lowest number of a call's limit, or of its plan, that was perhaps in force in
+    /// its process.
     fn lowest_of(&self, call: &MixedCall, span: Span) -> u64 {
         let (declared, factor) =
             (u64::from(LIMITS[call.limit].number()), self.factors(call.limit, span).0);
@@ -131,8 +134,8 @@ impl MixedRound {
         if call.is_small { number.min(scaled(declared / 2, factor)) } else { number }
     }
 
-    /// Returns the units of another call that perhaps count when a call is decided, and are not given back when a later
-    /// one is.
+    /// Returns the units of another call that perhaps count when a call is decided, and are not
+    /// given back when a later one is.
     fn units_at_most(&self, other: &MixedCall, call: &MixedCall, later: &MixedCall) -> u64 {
         let is_charged = match other.reply {
             Some(Reply::Admitted { is_counted, .. }) => is_counted,

@@ -13,8 +13,8 @@ pub(super) const SLACK: u64 = 60_000;
 /// The time before an answer in which the lateness of its process matters.
 pub(super) const RECENT: u64 = 1_000_000;
 
-/// The time by which a replica is behind its primary. What the primary answered so shortly before its end may be
-/// lost, and nothing else.
+/// The time by which a replica is behind its primary. What the primary answered so shortly before
+/// its end may be lost, and nothing else.
 const LAG: u64 = 200_000;
 
 /// The time in which a process notices a reset by another.
@@ -35,7 +35,8 @@ pub struct Gap {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pause {
     pub(super) limit: usize,
-    /// The time at which it was asked for, and that at which it was certainly in force; none if it may not be.
+    /// The time at which it was asked for, and that at which it was certainly in force; none if it
+    /// may not be.
     pub(super) asked: u64,
     pub(super) applied: Option<u64>,
     pub(super) length: u64,
@@ -70,7 +71,8 @@ pub struct MixedRound {
     pub(super) pauses: Vec<Pause>,
     /// The process of each warning, its limit and its time.
     pub(super) warnings: Vec<(usize, usize, u64)>,
-    /// The calls of each process that its candidate has newly admitted, and those that were refused otherwise.
+    /// The calls of each process that its candidate has newly admitted, and those that were refused
+    /// otherwise.
     pub(super) tried: Vec<(usize, [u64; 2])>,
     /// The times in which Redis could not be reached.
     pub outages: Vec<(u64, u64)>,
@@ -162,7 +164,8 @@ impl MixedRound {
                     let of_redis = (3 * self.late_redis(recent)).min(micros(MIXED_DEADLINE));
                     let late = SLACK + 3 * notes.late(recent) + of_redis;
                     numbers[limit].set_for_caller(what, until, late, (from, line.at));
-                    // Before a doubled period come the numbers of the caller, and after them it is in force again.
+                    // Before a doubled period come the numbers of the caller, and after them it is
+                    // in force again.
                     if is_slow[limit] {
                         self.slowed
                             .extend([(from, line.at), (until, until + late)].map(|at| (limit, at)));

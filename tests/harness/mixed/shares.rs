@@ -1,5 +1,5 @@
-//! A call that leaves a share of a limit is admitted only if the others have that share afterwards, and a call of
-//! a small plan only if its window has no more than the plan's units.
+//! A call that leaves a share of a limit is admitted only if the others have that share afterwards,
+//! and a call of a small plan only if its window has no more than the plan's units.
 
 use super::{
     Findings, LIMITS, LONGEST_WAIT, MixedRound, Rule, Span,

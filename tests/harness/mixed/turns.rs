@@ -37,7 +37,8 @@ impl MixedRound {
         findings
     }
 
-    /// First come, first served within a process, for calls of one policy and cost. A plan is a policy of its own.
+    /// First come, first served within a process, for calls of one policy and cost. A plan is a
+    /// policy of its own.
     fn overtaken(&self, limit: usize) -> Vec<String> {
         let it = &LIMITS[limit];
         if it.rule == Rule::Permits {
@@ -95,8 +96,8 @@ impl MixedRound {
         (!is_kept).then(|| call.text())
     }
 
-    /// Every call ends by its wait and its deadline. Two calls that are decided together have one each, and one
-    /// in which what was taken is given back. Two budgets have one each.
+    /// Every call ends by its wait and its deadline. Two calls that are decided together have one
+    /// each, and one in which what was taken is given back. Two budgets have one each.
     fn late_end(&self, call: &MixedCall) -> Option<String> {
         let deadlines = if call.is_joint { 3 } else { 1 + u64::from(call.budget > 0) };
         let until = call.asked + call.max_wait + deadlines * micros(MIXED_DEADLINE);

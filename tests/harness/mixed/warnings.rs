@@ -1,4 +1,5 @@
-//! A caller is warned of a limit at most once in a period, over all processes, and only after an admitted call.
+//! A caller is warned of a limit at most once in a period, over all processes, and only after an
+//! admitted call.
 
 use super::{Findings, LIMITS, MixedRound, Reply, call::MixedCall, overlaps};
 
@@ -22,7 +23,8 @@ impl MixedRound {
                 findings.add("warned", format!("{}: at {at} without a call", it.name));
             }
             let next = self.warnings.iter().find(|(_, other, later)| {
-                // This one was decided earlier than its process had it, and the next one rather later.
+                // This one was decided earlier than its process had it, and the next one rather
+                // later.
                 let is_soon = *other == limit && *later > at;
                 is_soon && *later + self.delay(process, at) < at + it.period_micros()
             });

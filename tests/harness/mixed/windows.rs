@@ -17,8 +17,8 @@ pub(super) fn kept(call: &MixedCall) -> u64 {
 }
 
 impl MixedRound {
-    /// The tokens of a call from before a span that a bucket perhaps got back in it. Such a bucket may have been
-    /// refilled meanwhile, so that the next calls have them beside a full bucket.
+    /// The tokens of a call from before a span that a bucket perhaps got back in it. Such a bucket
+    /// may have been refilled meanwhile, so that the next calls have them beside a full bucket.
     pub(super) fn refunded(&self, call: &MixedCall, (start, end): Span) -> u64 {
         if call.stamp.0 >= start {
             return 0;
@@ -28,7 +28,8 @@ impl MixedRound {
                 let is_within = settle.asked <= end && settle.applied.is_none_or(|at| at >= start);
                 if is_within { call.cost.saturating_sub(settle.to) } else { 0 }
             }),
-            // Of limits that are asked together, one may have admitted the call before another refused it.
+            // Of limits that are asked together, one may have admitted the call before another
+            // refused it.
             Some(Reply::Refused | Reply::Busy | Reply::Spared) if !call.is_joint => 0,
             Some(_) => {
                 let sent = call.answered + micros(MIXED_DEADLINE);
@@ -61,7 +62,8 @@ impl MixedRound {
         findings
     }
 
-    /// Returns the most units of any window of a log, of its threshold: an idle limit proves nothing.
+    /// Returns the most units of any window of a log, of its threshold: an idle limit proves
+    /// nothing.
     #[must_use]
     pub fn fullest(&self) -> Vec<(&'static str, u64, u32)> {
         let of_limit = |(limit, it): (usize, &MixedLimit)| {
@@ -87,7 +89,8 @@ impl MixedRound {
     fn overfull_logs(&self, limit: usize, calls: &[&MixedCall]) -> Vec<String> {
         let it = &LIMITS[limit];
         let (period, lease) = (it.period_micros(), micros(it.lease));
-        // The first time at which the units were perhaps taken: a lease takes them before they are used.
+        // The first time at which the units were perhaps taken: a lease takes them before they are
+        // used.
         let taken = |call: &MixedCall| call.asked - if call.is_leased { lease } else { 0 };
         let fault = |start: u64| {
             let (end, bound) = (start + period, self.bound(limit, (start, start + period)));

@@ -23,8 +23,8 @@ pub(super) struct Calls {
     charges: Vec<Recorded>,
     /// The request ids, with their charges.
     names: Vec<Charge>,
-    /// Periods, each with the time from which on its policy counts. A charge is dropped once it is older
-    /// than all of these.
+    /// Periods, each with the time from which on its policy counts. A charge is dropped once it is
+    /// older than all of these.
     cuts: Vec<(u64, u64)>,
     /// The periods of the policies that decide at present.
     own: Vec<u64>,
@@ -100,8 +100,8 @@ impl Calls {
         self.by
     }
 
-    /// Counts for a policy as of `at`, for a call that comes now. Nothing is dropped. Returns `true` if that is kept
-    /// although the call is refused.
+    /// Counts for a policy as of `at`, for a call that comes now. Nothing is dropped. Returns
+    /// `true` if that is kept although the call is refused.
     pub(super) fn see(&mut self, rules: &Rules, now: u64, at: u64) -> bool {
         self.own = own_periods(rules, self.by);
         // Nothing is written for a caller without a state.
@@ -206,7 +206,8 @@ impl Calls {
         self.charges.iter().any(|it| it.at > at + rules.shortest())
     }
 
-    /// Moves charges of the future to now. Returns `false`, if they are so many that the log is cleared instead.
+    /// Moves charges of the future to now. Returns `false`, if they are so many that the log is
+    /// cleared instead.
     pub(super) fn mend(&mut self, rules: &Rules, now: u64, at: &mut u64) -> bool {
         if *at > now {
             self.forget_line();
@@ -317,7 +318,8 @@ impl Calls {
         (self.line, self.pause) = ((0, 0), 0);
     }
 
-    /// Admits nobody before `ends`, and moves the turns that lie ahead behind it, at their distances.
+    /// Admits nobody before `ends`, and moves the turns that lie ahead behind it, at their
+    /// distances.
     pub(super) fn pause(&mut self, rules: &Rules, now: u64, ends: u64, drops: bool) {
         let (before, mut end) = (self.clone(), self.line_end(rules, now));
         self.see(rules, now, end);
@@ -372,8 +374,8 @@ impl Calls {
         }
     }
 
-    /// The position of a charge that is not settled. In memory it is not found by its later time, if another call of
-    /// its request id has moved it forwards.
+    /// The position of a charge that is not settled. In memory it is not found by its later time,
+    /// if another call of its request id has moved it forwards.
     pub(super) fn position(&self, charge: Charge) -> Option<usize> {
         let is_it = |it: &Recorded| {
             it.role == Role::Charge && it.charge.is_some_and(|it| it.number == charge.number)

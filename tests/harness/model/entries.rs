@@ -29,8 +29,8 @@ pub(super) struct Counter {
     is_by_time: bool,
 }
 
-/// The time of the last update of a bucket, and its level. A token has as many parts as the period has
-/// microseconds; each microsecond refills as many parts as the threshold.
+/// The time of the last update of a bucket, and its level. A token has as many parts as the period
+/// has microseconds; each microsecond refills as many parts as the threshold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     pub(super) tier: Tier,
@@ -181,7 +181,8 @@ impl Bucket {
         self.level = (self.level - parts(self.tier, tokens)).max(self.level.min(0));
     }
 
-    /// Gives back what it has of a charge, at most the limit of an earlier one than its own. Returns the units.
+    /// Gives back what it has of a charge, at most the limit of an earlier one than its own.
+    /// Returns the units.
     fn lower(&mut self, charged: u64, units: u64, limit: u64) -> u64 {
         let is_own = self.since <= charged;
         let mut units = if is_own { units } else { limit };
@@ -200,7 +201,8 @@ impl Bucket {
     }
 }
 
-/// Gives back units of a charge. A bucket has taken over no more of it than those that were there before.
+/// Gives back units of a charge. A bucket has taken over no more of it than those that were there
+/// before.
 pub(super) fn give_back(buckets: &mut [Bucket], charged: u64, units: u64) {
     let mut oldest_first: Vec<_> = buckets.iter_mut().collect();
     oldest_first.sort_by_key(|it| it.since);
@@ -220,7 +222,8 @@ pub(super) fn full(tier: Tier) -> i128 {
     parts(tier, tier.capacity.into())
 }
 
-/// A bucket's debt is at most one full bucket, and both together are at most 2^53 of the store's parts.
+/// A bucket's debt is at most one full bucket, and both together are at most 2^53 of the store's
+/// parts.
 pub(super) fn bounded(tier: Tier, level: i128) -> i128 {
     let (mut a, mut b) = (tier.period, u64::from(tier.threshold));
     while b > 0 {

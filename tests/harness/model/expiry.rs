@@ -12,8 +12,8 @@ use super::{
 const LINGERS: u64 = 1_000_000;
 
 impl Model {
-    /// Forgets the callers whose states have expired by `now`. Those of a script never do: its times are not those
-    /// of its server.
+    /// Forgets the callers whose states have expired by `now`. Those of a script never do: its
+    /// times are not those of its server.
     pub(super) fn forget_expired(&mut self, now: u64) {
         if self.by == By::Number {
             let expired = self.expiries.extract_if(|_, ends| *ends + LINGERS <= now);
@@ -30,8 +30,8 @@ impl Model {
         self.forgotten.get(&caller).copied().unwrap_or_default()
     }
 
-    /// Sets the expiry of a caller's state that was written. No state expires earlier than before, except a log
-    /// whose newest unit was given back, and as below.
+    /// Sets the expiry of a caller's state that was written. No state expires earlier than before,
+    /// except a log whose newest unit was given back, and as below.
     pub(super) fn extend(&mut self, caller: usize, at_least: u64) {
         let ends = self.ends(caller);
         let state = self.callers.get_mut(&caller).filter(|_| self.by == By::Number);
@@ -44,8 +44,8 @@ impl Model {
         *expires = at_least.max(*expires);
     }
 
-    /// Sets the expiry of a caller's state after units were given back. That of a line stays, and that of a log of
-    /// single units follows the newest one.
+    /// Sets the expiry of a caller's state after units were given back. That of a line stays, and
+    /// that of a log of single units follows the newest one.
     pub(super) fn shorten(&mut self, caller: usize, now: u64) {
         let follows = |state: &State| matches!(state, State::Units(log) if !log.charges.is_empty());
         if self.callers.get(&caller).is_some_and(follows) {
@@ -57,8 +57,8 @@ impl Model {
         }
     }
 
-    /// Returns the time from which a caller's state is equal to an empty one. While turns lie ahead, that is the state
-    /// with them.
+    /// Returns the time from which a caller's state is equal to an empty one. While turns lie
+    /// ahead, that is the state with them.
     pub fn ends(&self, caller: usize) -> u64 {
         let turns = self.lines.get(&caller).and_then(Turns::ends);
         turns.or_else(|| Some(self.callers.get(&caller)?.ends())).unwrap_or(0)
@@ -66,7 +66,8 @@ impl Model {
 }
 
 impl Units {
-    /// The time after which all units are older than any policy counts. Without units it is as before.
+    /// The time after which all units are older than any policy counts. Without units it is as
+    /// before.
     fn ends(&mut self, before: u64) -> u64 {
         let Some(newest) = self.charges.last() else {
             (self.period, self.was_emptied) = (0, true);

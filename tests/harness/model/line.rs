@@ -1,7 +1,7 @@
 //! The line: calls that wait for their turns.
 //!
-//! While turns lie ahead, a call is decided as if it came at the last of them. One that may wait is charged
-//! at the time at which it is admitted there.
+//! While turns lie ahead, a call is decided as if it came at the last of them. One that may wait is
+//! charged at the time at which it is admitted there.
 
 use super::{Answer, By, Call, Charge, MAX_LINE, Model, Rules, soonest::soonest, states::State};
 
@@ -17,8 +17,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Completes the answer of a call at its turn, or behind others. `one` is the time until one unit can be
-    /// had then.
+    /// Completes the answer of a call at its turn, or behind others. `one` is the time until one
+    /// unit can be had then.
     pub(super) fn finish(self, answer: &mut Answer, arrival: u64, one: impl FnOnce() -> u64) {
         let ahead = self.at - arrival;
         if self.has_turn {
@@ -125,7 +125,8 @@ impl Model {
         let generation = if self.by == By::Number { self.numbers } else { now };
         let empty = || State::empty(rules, generation, self.by);
         let state = self.callers.entry(caller).or_insert_with(empty);
-        // What units have just become is dropped by the next call, which may be one of another policy.
+        // What units have just become is dropped by the next call, which may be one of another
+        // policy.
         let drops = !matches!(state, State::Units(_));
         state.become_calls(rules, now, now);
         match state {
@@ -144,8 +145,8 @@ impl Model {
         Some(at)
     }
 
-    /// Moves the first turn that lies ahead forwards, if it is the one of this charge and has room. Returns
-    /// `false` if the charge is gone.
+    /// Moves the first turn that lies ahead forwards, if it is the one of this charge and has room.
+    /// Returns `false` if the charge is gone.
     pub fn advance(&mut self, charge: &mut Charge, rules: &Rules, now: u64) -> bool {
         let before = charge.at;
         let is_kept = match self.callers.get_mut(&charge.caller) {

@@ -7,8 +7,8 @@ use super::{By, Call};
 /// The timeout of a permit, in microseconds.
 pub const TIMEOUT: u64 = 30_000_000;
 
-/// The permits of a caller, each with the time from which it is free. One that has expired stays until
-/// somebody needs its place.
+/// The permits of a caller, each with the time from which it is free. One that has expired stays
+/// until somebody needs its place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Permits(BTreeMap<u64, u64>);
 
@@ -37,8 +37,8 @@ impl Permits {
         self.0.remove(&permit);
     }
 
-    /// Renews permits, and returns those whose place others have taken. One that is gone takes a free
-    /// place again.
+    /// Renews permits, and returns those whose place others have taken. One that is gone takes a
+    /// free place again.
     pub(super) fn renew(&mut self, permits: &[u64], most: u32, now: u64) -> Vec<u64> {
         let mut renewed = 0;
         for permit in permits {

@@ -9,8 +9,8 @@ use super::{
 };
 
 impl Model {
-    /// Settles a charge by the state of its caller. Returns `true` if it is a charge of that state, or has
-    /// become one.
+    /// Settles a charge by the state of its caller. Returns `true` if it is a charge of that state,
+    /// or has become one.
     pub(super) fn settle_alone(
         &mut self,
         charge: Charge,

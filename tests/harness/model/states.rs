@@ -46,8 +46,8 @@ impl State {
         }
     }
 
-    /// Brings the state to `now`, with the policy's tiers first. Returns `true` if the clock had stepped back
-    /// behind the state, or a policy is new.
+    /// Brings the state to `now`, with the policy's tiers first. Returns `true` if the clock had
+    /// stepped back behind the state, or a policy is new.
     pub(super) fn see(&mut self, rules: &Rules, arrival: u64, now: u64) -> bool {
         match self {
             Self::Units(log) => {
@@ -137,7 +137,8 @@ impl State {
         if let Self::Calls(log) = self { log.charged(id, now, longest) } else { None }
     }
 
-    /// Returns `true` if a log of single units does not suffice for a call that is recorded at this time.
+    /// Returns `true` if a log of single units does not suffice for a call that is recorded at this
+    /// time.
     pub(super) fn needs_calls(&self, rules: &Rules, call: Call, at: u64, by: By) -> bool {
         let waits = match by {
             By::Number => call.max_wait > 0,
@@ -148,7 +149,8 @@ impl State {
         matches!(self, Self::Units(_)) && (waits || !is_single)
     }
 
-    /// Drops what no policy counts any more, in memory. Units stay until the call after the one that makes calls of them.
+    /// Drops what no policy counts any more, in memory. Units stay until the call after the one
+    /// that makes calls of them.
     pub(super) fn drop_old(&mut self, now: u64) {
         if let Self::Calls(log) = self
             && log.by() == By::Number
@@ -172,7 +174,8 @@ impl State {
         }
     }
 
-    /// Records the units of a call in all entries that count them. Returns the generation for a refund.
+    /// Records the units of a call in all entries that count them. Returns the generation for a
+    /// refund.
     pub(super) fn record(
         &mut self,
         rules: &Rules,
@@ -227,8 +230,8 @@ impl State {
         }
     }
 
-    /// Repairs a log that refuses a call because of units more than a period in the future: they move to
-    /// now, or, if they are many, the log is cleared.
+    /// Repairs a log that refuses a call because of units more than a period in the future: they
+    /// move to now, or, if they are many, the log is cleared.
     pub(super) fn mend(&mut self, rules: &Rules, now: u64, at: &mut u64) -> bool {
         let is_ahead = match self {
             Self::Units(log) => log.charges.iter().any(|it| it.at > now + rules.shortest()),
@@ -259,7 +262,8 @@ impl State {
         }
     }
 
-    /// Records units beyond those of an admitted call in all entries, in one of this tier if there is none.
+    /// Records units beyond those of an admitted call in all entries, in one of this tier if there
+    /// is none.
     pub(super) fn raise(&mut self, tier: Tier, now: u64, units: u32) {
         let (units, most) = (u64::from(units), u64::from(u32::MAX));
         match self {
@@ -302,8 +306,8 @@ impl State {
         }
     }
 
-    /// Records the units of a turn in all entries, of which there are some. A bucket that is full then gets
-    /// the generation that the call was told.
+    /// Records the units of a turn in all entries, of which there are some. A bucket that is full
+    /// then gets the generation that the call was told.
     pub(super) fn add_turn(&mut self, now: u64, units: u32, told: u64) {
         let unused = Tier { period: 1, threshold: 1, capacity: 1 };
         let is_full = |mut it: Bucket| {
@@ -323,8 +327,8 @@ impl State {
         }
     }
 
-    /// Leaves a unit in each of several windows that were open: otherwise one starts with a later turn, and
-    /// lasts into the next.
+    /// Leaves a unit in each of several windows that were open: otherwise one starts with a later
+    /// turn, and lasts into the next.
     pub(super) fn keep_open(&mut self, before: &Self) {
         if let (Self::Windows(kept), Self::Windows(before)) = (self, before) {
             let both = kept.entries.iter_mut().zip(&before.entries);
@@ -370,7 +374,8 @@ impl State {
 }
 
 impl Kept<Bucket> {
-    /// The time of a charge that is made now. One of the microsecond in which a bucket was added is its own.
+    /// The time of a charge that is made now. One of the microsecond in which a bucket was added is
+    /// its own.
     pub(super) fn charged(&self, now: u64) -> u64 {
         self.entries.iter().map(|it| it.since).fold(now, u64::max)
     }
@@ -386,7 +391,8 @@ impl<E: Clone> Kept<E> {
         self.generation = match self.by {
             By::Instant => now,
             By::Number => {
-                // The first product spreads numbers: those of two states differ by as few bits as two times.
+                // The first product spreads numbers: those of two states differ by as few bits as
+                // two times.
                 let mix = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
                 mix(mix(self.generation) ^ now)
             }

@@ -1,5 +1,5 @@
-//! The line of a state that counts for each tier: the state without the turns that lie ahead, which is that of
-//! the caller, and the same state with them, the tail.
+//! The line of a state that counts for each tier: the state without the turns that lie ahead, which
+//! is that of the caller, and the same state with them, the tail.
 
 use super::{Answer, By, Call, Charge, MAX_LINE, Model, Rules, states::State};
 
@@ -53,7 +53,8 @@ impl Turns {
         self.ahead.iter().map(|it| it.at).max()
     }
 
-    /// Returns the turn of a charge, and `true` if it has passed. Redis does not find it by its generation.
+    /// Returns the turn of a charge, and `true` if it has passed. Redis does not find it by its
+    /// generation.
     fn find(&self, charge: Charge, by: By) -> Option<(Turn, bool)> {
         let is_alike =
             |it: &Turn| it.cost == charge.cost && (by == By::Instant || it.life == charge.life);
@@ -87,8 +88,8 @@ impl InLine {
         }
     }
 
-    /// Returns `true` if several windows start with a turn. One that comes earlier or not at all may let later
-    /// ones come too early.
+    /// Returns `true` if several windows start with a turn. One that comes earlier or not at all
+    /// may let later ones come too early.
     fn starts_windows(&self) -> bool {
         self.base.as_ref().is_some_and(State::has_windows)
     }
@@ -249,7 +250,8 @@ impl Model {
         line
     }
 
-    /// Returns the time from which a caller's state is equal to an empty one, unless a turn lies ahead.
+    /// Returns the time from which a caller's state is equal to an empty one, unless a turn lies
+    /// ahead.
     pub(super) fn ends_without_turns(&mut self, caller: usize, now: u64) -> Option<u64> {
         let line = self.bring(caller, now);
         if line.end().is_none() { Some(line.base?.ends()) } else { None }
@@ -299,7 +301,8 @@ impl Model {
         self.keep(charge.caller, line);
     }
 
-    /// Returns `true` if it is known whether a turn is still promised, which it is for a while once it has come.
+    /// Returns `true` if it is known whether a turn is still promised, which it is for a while once
+    /// it has come.
     pub fn knows(&self, charge: Charge) -> bool {
         let found = self.lines.get(&charge.caller).and_then(|it| it.find(charge, self.by));
         !found.is_some_and(|(_, has_passed)| has_passed)

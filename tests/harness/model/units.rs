@@ -8,8 +8,8 @@ pub(super) const AT_ONCE: usize = 500;
 /// The largest threshold of such a log.
 pub(super) const MOST: u32 = 100_000;
 
-/// The recorded units, oldest first. The newest are kept: as many, and for as long, as any policy so far
-/// needed.
+/// The recorded units, oldest first. The newest are kept: as many, and for as long, as any policy
+/// so far needed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Units {
     pub(super) generation: u64,

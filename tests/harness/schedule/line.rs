@@ -22,7 +22,8 @@ impl Schedule {
         Step::Pause(caller, length, turns.collect())
     }
 
-    /// Returns a step of a charge whose call has waited, mostly of one that lies ahead. Others never ask for a turn.
+    /// Returns a step of a charge whose call has waited, mostly of one that lies ahead. Others
+    /// never ask for a turn.
     pub(super) fn step_of_line(&mut self) -> Step {
         let is_ahead = |it: &Charge| it.at() > self.now || self.now.is_multiple_of(16);
         let recent = self.waited.iter().rev().take(100).copied();

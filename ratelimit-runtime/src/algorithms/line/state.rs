@@ -62,8 +62,8 @@ impl State {
         self.line().is_some_and(|line| line.index(place.mark, place.cost).is_some())
     }
 
-    /// Moves the turn of this place forwards, if it is the first and has room earlier. Returns the turn,
-    /// unless it lies ahead and is gone, and the time for which the state then counts.
+    /// Moves the turn of this place forwards, if it is the first and has room earlier. Returns the
+    /// turn, unless it lies ahead and is gone, and the time for which the state then counts.
     #[cold]
     pub(in crate::algorithms) fn advance_turn(
         &mut self,

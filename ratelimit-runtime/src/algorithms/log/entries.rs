@@ -34,11 +34,12 @@ const NOBODY: u32 = 0;
 /// The entries for which the first of them allocates.
 const FIRST_ENTRIES: usize = 2;
 
-/// The kept periods that a log starts with at most: those of the call, and the longest one before it.
+/// The kept periods that a log starts with at most: those of the call, and the longest one before
+/// it.
 const MOST_KEPT_AT_FIRST: usize = 3;
 
-/// The maximum number of kept periods of other policies. Those that took units longest ago are dropped
-/// first.
+/// The maximum number of kept periods of other policies. Those that took units longest ago are
+/// dropped first.
 const MAX_OTHERS: usize = 8;
 
 /// The entries in ascending order of their stamps, oldest first.
@@ -79,7 +80,8 @@ struct KeptPeriod {
 }
 
 impl KeptPeriod {
-    /// Returns `true` if the policy counts none of the entries at `now` that it would not find later.
+    /// Returns `true` if the policy counts none of the entries at `now` that it would not find
+    /// later.
     fn is_unused(self, last_turn: Timestamp, now: Timestamp) -> bool {
         self.used.max(last_turn) + self.period < now
     }
@@ -90,8 +92,8 @@ fn periods(request: Request<'_>) -> [Micros; 2] {
 }
 
 impl CallEntries {
-    /// Returns the entries of a log that has had units alone. No call of one has an id: units of one instant are
-    /// alike.
+    /// Returns the entries of a log that has had units alone. No call of one has an id: units of
+    /// one instant are alike.
     pub(super) fn of_units(stamps: &Timestamps) -> Self {
         let mut entries = VecDeque::with_capacity(Self::room_for(stamps.ring().len()));
         let stamps_in_order = stamps.ring().parts().into_iter().flatten();
@@ -214,8 +216,8 @@ impl CallEntries {
         self.forget_line(now);
     }
 
-    /// Keeps what a new policy of a call without units counts. Where all are known, the log stays as it is: the store may
-    /// repeat the refusal without asking the log (`memory/refusal.rs`).
+    /// Keeps what a new policy of a call without units counts. Where all are known, the log stays
+    /// as it is: the store may repeat the refusal without asking the log (`memory/refusal.rs`).
     pub(super) fn keep_new(&mut self, at: Timestamp, now: Timestamp, request: Request<'_>) {
         let is_known = |period: &Micros| self.kept.iter().any(|it| it.period == *period);
         if periods(request).iter().all(is_known) {

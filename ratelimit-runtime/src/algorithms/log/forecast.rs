@@ -44,8 +44,8 @@ impl View<'_> {
         }
     }
 
-    /// Returns the time of the call with which so many of the live units have left, or `None` if there are
-    /// fewer.
+    /// Returns the time of the call with which so many of the live units have left, or `None` if
+    /// there are fewer.
     fn leaving(self, period: Micros, at: Timestamp, units: u64) -> Option<Timestamp> {
         match self {
             Self::Units(ring) => {

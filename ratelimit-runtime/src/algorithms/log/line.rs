@@ -1,7 +1,7 @@
 //! The line of a log: calls that wait for their turns.
 //!
-//! While turns lie ahead, a call is decided as if it came at the last one. A call that may wait takes
-//! its units at the time at which it is admitted there.
+//! While turns lie ahead, a call is decided as if it came at the last one. A call that may wait
+//! takes its units at the time at which it is admitted there.
 
 #[cfg(test)]
 mod tests;

@@ -23,8 +23,8 @@ pub(crate) struct NamedCharge {
 #[cfg_attr(test, derive(Clone, Debug))]
 pub(crate) struct RequestIds(HashTable<NamedCharge>);
 
-/// A request id is a hash already, of 51 bits. The table compares the highest bits of a hash, and finds places by the
-/// lowest.
+/// A request id is a hash already, of 51 bits. The table compares the highest bits of a hash, and
+/// finds places by the lowest.
 fn hash_of(id: u64) -> u64 {
     id ^ id << 13
 }
@@ -46,7 +46,8 @@ impl RequestIds {
         }
     }
 
-    /// Remembers a charge in place of an earlier one of its id. Makes room by dropping those before `oldest`.
+    /// Remembers a charge in place of an earlier one of its id. Makes room by dropping those before
+    /// `oldest`.
     pub(super) fn remember(&mut self, charge: NamedCharge, oldest: Option<Timestamp>) {
         if let Some(earlier) = self.0.find_mut(hash_of(charge.id), |it| it.id == charge.id) {
             *earlier = charge;
@@ -79,7 +80,8 @@ impl RequestIds {
         self.0.allocation_size()
     }
 
-    /// Returns the bytes by which the heap grows at most if one more charge is remembered: the table doubles.
+    /// Returns the bytes by which the heap grows at most if one more charge is remembered: the
+    /// table doubles.
     pub(super) fn growth(&self) -> usize {
         if self.is_full() { FIRST_BYTES.max(self.heap_bytes() + 16) } else { 0 }
     }

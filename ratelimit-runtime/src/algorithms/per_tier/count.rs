@@ -19,7 +19,8 @@ pub(crate) struct GivenBack {
 pub(crate) trait Count: Copy {
     /// The count and the time of its last write, in at most 28 bytes.
     type Packed: Copy + Default;
-    /// `true` if refused calls are counted under policies with `count_rejected`. If not, a refusal is no write either.
+    /// `true` if refused calls are counted under policies with `count_rejected`. If not, a refusal
+    /// is no write either.
     const COUNTS_REFUSED: bool;
 
     /// Returns the count and the time of its last write, or `None` if it was never written.
@@ -40,7 +41,8 @@ pub(crate) trait Count: Copy {
     /// Moves the count to `now`. Returns `true` if the clock had stepped back behind it.
     fn advance(&mut self, written: Timestamp, now: Timestamp) -> bool;
 
-    /// Moves the count that has advanced to the window of the policy's tier, if it is one of the calendar.
+    /// Moves the count that has advanced to the window of the policy's tier, if it is one of the
+    /// calendar.
     #[inline]
     fn date(&mut self, _: &Policy, _: &Tier, _: Timestamp) {}
 
@@ -49,8 +51,8 @@ pub(crate) trait Count: Copy {
         false
     }
 
-    /// Returns the units of the tier that calls under the policy leave. Windows have none: their thresholds are
-    /// lower.
+    /// Returns the units of the tier that calls under the policy leave. Windows have none: their
+    /// thresholds are lower.
     fn kept(_: &Policy, _: &Tier) -> u32 {
         0
     }
@@ -64,24 +66,25 @@ pub(crate) trait Count: Copy {
     /// Returns the time until this many units are left, or as many as ever.
     fn until(&self, now: Timestamp, tier: &Tier, units: u32) -> Micros;
 
-    /// Takes units for the tier, or records those of a refused call. Returns the units that this is in
-    /// the counts of other policies.
+    /// Takes units for the tier, or records those of a refused call. Returns the units that this is
+    /// in the counts of other policies.
     fn take(&mut self, tier: &Tier, units: u32) -> u32;
 
-    /// Takes units that a call under another policy has taken. A call that was admitted is a charge of
-    /// this time, and may be given back.
+    /// Takes units that a call under another policy has taken. A call that was admitted is a charge
+    /// of this time, and may be given back.
     fn follow(&mut self, units: u32, _charged: Option<Timestamp>) {
         self.raise(units);
     }
 
-    /// Returns the time from which on the count has all units of each charge, 0 if it has from its first
-    /// one on. Only of buckets: a charge is in a window with all its units, or not at all.
+    /// Returns the time from which on the count has all units of each charge, 0 if it has from its
+    /// first one on. Only of buckets: a charge is in a window with all its units, or not at all.
     fn since(&self) -> Timestamp {
         Timestamp::default()
     }
 
-    /// Gives back what this count, last written at `written`, contains of a charge. It took over at most
-    /// `limit` units of a charge that is earlier than [`since`](Self::since). Returns the units that it contained.
+    /// Gives back what this count, last written at `written`, contains of a charge. It took over at
+    /// most `limit` units of a charge that is earlier than [`since`](Self::since). Returns the
+    /// units that it contained.
     fn lower(&mut self, written: Timestamp, charge: GivenBack, limit: u32) -> u32;
 
     /// Adds units beyond what a call was admitted with, whatever room there is.

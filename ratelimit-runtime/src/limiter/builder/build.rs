@@ -49,8 +49,8 @@ impl LimiterBuilder {
     }
 
     /// Builds a limiter on the store that `url` names, and connects in the background. Until Redis
-    /// answers, calls get the answer of [`on_store_error`](Self::on_store_error). It may be called outside
-    /// of a tokio runtime.
+    /// answers, calls get the answer of [`on_store_error`](Self::on_store_error). It may be called
+    /// outside of a tokio runtime.
     ///
     /// # Errors
     ///
@@ -69,8 +69,8 @@ impl LimiterBuilder {
     /// apply; the connection itself has to reconnect. Turn its retries off: a client that sends a
     /// command again after a timeout may charge a call twice. `ClusterConnection` does so unless
     /// its `retries` are 0. A call that [`OnStoreError::Deny`](crate::OnStoreError::Deny) has
-    /// refused gets its units back if the reply comes within the response timeout of the connection, which is 500 ms by
-    /// default, and at most 10 s.
+    /// refused gets its units back if the reply comes within the response timeout of the
+    /// connection, which is 500 ms by default, and at most 10 s.
     ///
     /// ```no_run
     /// use ratelimit_runtime::Limiter;
@@ -117,7 +117,8 @@ impl LimiterBuilder {
         Ok(store)
     }
 
-    /// Opens the store that a URL names: this process's memory, or Redis, which connects in the background.
+    /// Opens the store that a URL names: this process's memory, or Redis, which connects in the
+    /// background.
     fn open(&self, url: &str) -> Result<Store, Fault> {
         match url.strip_prefix("memory://") {
             None => {
@@ -143,7 +144,8 @@ impl LimiterBuilder {
         limiter
     }
 
-    /// Builds the limiter, which follows the overrides in the background. Returns their first poll as well.
+    /// Builds the limiter, which follows the overrides in the background. Returns their first poll
+    /// as well.
     fn start_following(self, store: Store) -> (Limiter, Option<oneshot::Receiver<()>>) {
         #[cfg(feature = "overrides")]
         if self.follows_overrides {

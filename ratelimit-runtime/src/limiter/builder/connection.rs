@@ -6,15 +6,16 @@ use super::LimiterBuilder;
 use crate::redis::{Credentials, CredentialsProvider};
 
 impl LimiterBuilder {
-    /// Sets the name of connections to Redis, which `CLIENT LIST` shows; `ratelimit` by default, `""`
-    /// for none. The parameter `client_name` of a URL replaces it.
+    /// Sets the name of connections to Redis, which `CLIENT LIST` shows; `ratelimit` by default,
+    /// `""` for none. The parameter `client_name` of a URL replaces it.
     ///
     /// The name may have the printable characters of ASCII but the space. A server that does not
     /// permit `CLIENT SETNAME` is used all the same.
     ///
     /// # Errors
     ///
-    /// Connecting fails with [`ConnectError`](crate::ConnectError) if the name has other characters.
+    /// Connecting fails with [`ConnectError`](crate::ConnectError) if the name has other
+    /// characters.
     ///
     /// ```no_run
     /// use ratelimit_runtime::Limiter;
@@ -29,24 +30,24 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the function that returns the login at Redis, instead of one in the URL. It is for tokens
-    /// that end, such as those of IAM for `ElastiCache` and of Microsoft Entra ID for Azure, and for
-    /// passwords that are rotated.
+    /// Sets the function that returns the login at Redis, instead of one in the URL. It is for
+    /// tokens that end, such as those of IAM for `ElastiCache` and of Microsoft Entra ID for Azure,
+    /// and for passwords that are rotated.
     ///
     /// The function is called at each connect. If the login has an end, it is called again after 70
     /// to 80 % of the time until then, and at least one second after the last login. The open
-    /// connection logs in again by `AUTH`: no call waits, and nothing reconnects. The function must not block
-    /// its thread, which does the background work of all limiters. This applies to each
-    /// connection of a limiter, on one server, behind Sentinels and in a cluster. The login of Sentinels
-    /// themselves stays in the URL.
+    /// connection logs in again by `AUTH`: no call waits, and nothing reconnects. The function must
+    /// not block its thread, which does the background work of all limiters. This applies to each
+    /// connection of a limiter, on one server, behind Sentinels and in a cluster. The login of
+    /// Sentinels themselves stays in the URL.
     ///
     /// # Errors
     ///
-    /// A function that fails, panics or takes more than 10 s is called again after a pause: 100 ms at
-    /// first, then up to 10 s. The first failure of a series is logged at `warn`. Meanwhile an open
-    /// connection keeps its login, and a new connection uses the last one until its end. Without any,
-    /// connecting fails with [`ConnectError`](crate::ConnectError), as it does if the URL has a login,
-    /// too.
+    /// A function that fails, panics or takes more than 10 s is called again after a pause: 100 ms
+    /// at first, then up to 10 s. The first failure of a series is logged at `warn`. Meanwhile an
+    /// open connection keeps its login, and a new connection uses the last one until its end.
+    /// Without any, connecting fails with [`ConnectError`](crate::ConnectError), as it does if the
+    /// URL has a login, too.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -74,12 +75,14 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the address of each node of a cluster from the host and port that the cluster announces, if
-    /// the program cannot reach those: behind NAT, in containers, or through a tunnel.
+    /// Sets the address of each node of a cluster from the host and port that the cluster
+    /// announces, if the program cannot reach those: behind NAT, in containers, or through a
+    /// tunnel.
     ///
-    /// The function receives what `CLUSTER SLOTS` and redirects report, and returns where to connect. The
-    /// addresses in the URL are used as they are. With TLS the returned host is the name that the
-    /// certificate must have, unless there is a `tls_server_name`. A single server announces no address.
+    /// The function receives what `CLUSTER SLOTS` and redirects report, and returns where to
+    /// connect. The addresses in the URL are used as they are. With TLS the returned host is the
+    /// name that the certificate must have, unless there is a `tls_server_name`. A single server
+    /// announces no address.
     ///
     /// # Errors
     ///
@@ -108,13 +111,14 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the name that TLS sends (SNI) and that each server's certificate must have; the host of the
-    /// address by default. It is for clusters that announce IP addresses, with a certificate for a name.
+    /// Sets the name that TLS sends (SNI) and that each server's certificate must have; the host of
+    /// the address by default. It is for clusters that announce IP addresses, with a certificate
+    /// for a name.
     ///
     /// # Errors
     ///
-    /// Connecting fails with [`ConnectError`](crate::ConnectError) if it is no host name, if the URL has
-    /// no TLS, or if it is one of Sentinels.
+    /// Connecting fails with [`ConnectError`](crate::ConnectError) if it is no host name, if the
+    /// URL has no TLS, or if it is one of Sentinels.
     ///
     /// ```no_run
     /// use ratelimit_runtime::Limiter;
@@ -133,8 +137,8 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the certificates, in PEM, of the authorities that sign Redis's certificate; the system's by
-    /// default. Needs a URL with TLS: `rediss://`.
+    /// Sets the certificates, in PEM, of the authorities that sign Redis's certificate; the
+    /// system's by default. Needs a URL with TLS: `rediss://`.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.connection.tls.root_certificate = Some(pem.into());

@@ -1,8 +1,9 @@
 //! The calls of a queue that wait for a permit, in the order of their arrival.
 //!
-//! One question at a time is out, for the first call that still waits. It is asked when a permit of this process is
-//! free, and once in a while if other processes have some. When a call has received a permit, the next one asks,
-//! until one finds none. Nothing of this waits for the calls' futures, whose threads may be blocked.
+//! One question at a time is out, for the first call that still waits. It is asked when a permit of
+//! this process is free, and once in a while if other processes have some. When a call has received
+//! a permit, the next one asks, until one finds none. Nothing of this waits for the calls' futures,
+//! whose threads may be blocked.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,8 +11,8 @@ use tokio::time::Instant;
 
 use super::waiter::Waiter;
 
-/// The pause after which the first call asks again for a permit that another process may have freed, unless the
-/// store names another one.
+/// The pause after which the first call asks again for a permit that another process may have
+/// freed, unless the store names another one.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// The calls of a queue that wait for a permit.
@@ -43,8 +44,8 @@ impl PermitLine {
         self.waiting.is_empty()
     }
 
-    /// Returns `true` if the call waits for a permit: it does already, or it is added behind fewer than
-    /// `max_line` others.
+    /// Returns `true` if the call waits for a permit: it does already, or it is added behind fewer
+    /// than `max_line` others.
     pub(super) fn waits(&mut self, waiter: &Arc<Waiter>) -> bool {
         // In memory a permit may have been freed since the first call was refused.
         self.may_be_free |= self.waiting.is_empty() && !self.is_remote;
@@ -55,8 +56,9 @@ impl PermitLine {
         has_room || self.waiting.contains_key(&waiter.number)
     }
 
-    /// Records that a call found no permit. If other processes may free one, the queue looks again after the pause of
-    /// the store's reply, or a second: returns the text of its key, and that pause.
+    /// Records that a call found no permit. If other processes may free one, the queue looks again
+    /// after the pause of the store's reply, or a second: returns the text of its key, and that
+    /// pause.
     pub(super) fn found_none(
         &mut self,
         waiter: &Waiter,
@@ -92,7 +94,8 @@ impl PermitLine {
         Some(first)
     }
 
-    /// Removes a call from those that wait. If it was asking, there may be a permit for the next one, too.
+    /// Removes a call from those that wait. If it was asking, there may be a permit for the next
+    /// one, too.
     pub(super) fn leave(&mut self, waiter: &Waiter) {
         self.waiting.remove(&waiter.number);
         if self.asking == Some(waiter.number) {

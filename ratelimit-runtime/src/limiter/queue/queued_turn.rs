@@ -44,8 +44,9 @@ impl Claim {
         self.id.is_none() && self == other
     }
 
-    /// Returns `true` if an override to this policy may forbid the turn. Counts that are carried to the
-    /// numbers of a higher limit are rounded, and must refuse nobody. Other plans have other overrides.
+    /// Returns `true` if an override to this policy may forbid the turn. Counts that are carried to
+    /// the numbers of a higher limit are rounded, and must refuse nobody. Other plans have other
+    /// overrides.
     pub(super) fn is_laxer_than(&self, now: &Policy) -> bool {
         let before = &self.policy;
         if before.shown_name() != now.shown_name() {
@@ -80,7 +81,8 @@ impl QueuedTurn {
         LinePlace { policy, cost: *cost, mark: self.outcome.mark, id: *id }
     }
 
-    /// Returns `true` if both have the same mark and claim. In a state without entries, calls of one instant may.
+    /// Returns `true` if both have the same mark and claim. In a state without entries, calls of
+    /// one instant may.
     pub(super) fn is_charged_as(&self, other: &Self) -> bool {
         self.outcome.mark == other.outcome.mark && self.claim == other.claim
     }

@@ -1,7 +1,7 @@
 //! The queues of a limiter, one for each key under which calls wait.
 //!
-//! One lock guards all queues and the progress of their calls. It is held for moves within a queue. Stores
-//! are asked, and permits are dropped, without it.
+//! One lock guards all queues and the progress of their calls. It is held for moves within a queue.
+//! Stores are asked, and permits are dropped, without it.
 
 use std::{collections::HashMap, mem, sync::Arc};
 
@@ -33,8 +33,8 @@ impl Queues {
         Self { by_key: Mutex::default(), count: AtomicUsize::new(0), is_remote, max_line }
     }
 
-    /// Changes the queue of a key, which exists while calls wait in it. If a permit may be free then, the call
-    /// that is first asks for it.
+    /// Changes the queue of a key, which exists while calls wait in it. If a permit may be free
+    /// then, the call that is first asks for it.
     pub(in crate::limiter) fn change<T>(
         &self,
         key: &Arc<[u8]>,

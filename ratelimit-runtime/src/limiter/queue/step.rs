@@ -20,8 +20,9 @@ use crate::{
 /// The pause of a call whose turn has come, while it lets calls before it pass first.
 pub(super) const NAP: Duration = Duration::from_millis(1);
 
-/// The number of naps after which a call passes those before it, whose futures are not polled. After each one
-/// its runtime has polled all that were woken: a process that stands still for long has slept for one.
+/// The number of naps after which a call passes those before it, whose futures are not polled.
+/// After each one its runtime has polled all that were woken: a process that stands still for long
+/// has slept for one.
 const NAPS: u32 = 3;
 
 /// The next step of a waiting call.
@@ -37,9 +38,9 @@ pub(in crate::limiter) enum NextStep {
 }
 
 impl KeyQueue {
-    /// Lets a call ask for its turn, unless calls before it wait for a permit: it then waits behind them, or
-    /// is refused. One that has arrived before keeps its place, and looks whether it has come nearer under
-    /// another policy.
+    /// Lets a call ask for its turn, unless calls before it wait for a permit: it then waits behind
+    /// them, or is refused. One that has arrived before keeps its place, and looks whether it has
+    /// come nearer under another policy.
     pub(in crate::limiter) fn arrive(&mut self, waiter: &Arc<Waiter>, takes_permit: bool) {
         match self.calls.get(&waiter.number) {
             None | Some(WaitStage::Paused(_)) if !takes_permit || self.permits.is_empty() => {
@@ -95,8 +96,8 @@ impl KeyQueue {
         })
     }
 
-    /// Takes the next step of the call at a turn: it sleeps until the turn comes, and checks before whether the store
-    /// still has it. Returns nothing if the call passes: it has its answer.
+    /// Takes the next step of the call at a turn: it sleeps until the turn comes, and checks before
+    /// whether the store still has it. Returns nothing if the call passes: it has its answer.
     fn step_in_line(&mut self, position: TurnPosition, now: Instant) -> Option<NextStep> {
         let (turn, is_first) = (&self.line.turns[&position], self.line.is_first(position));
         let (comes, known) = (turn.comes, self.line.known_until()(turn));
@@ -135,8 +136,9 @@ impl KeyQueue {
         NextStep::Again
     }
 
-    /// Lets the call at a turn that has come pass, after those before it. Returns the end of its next nap if it lets
-    /// them pass first. If their futures are not polled, they have their answers then.
+    /// Lets the call at a turn that has come pass, after those before it. Returns the end of its
+    /// next nap if it lets them pass first. If their futures are not polled, they have their
+    /// answers then.
     fn pass(&mut self, position: TurnPosition, now: Instant) -> Option<Instant> {
         if !self.line.is_first(position) {
             match self.line.grace {
@@ -164,7 +166,8 @@ impl KeyQueue {
         None
     }
 
-    /// Takes a call out of the queue. The answer to a question that is out is given back once it comes.
+    /// Takes a call out of the queue. The answer to a question that is out is given back once it
+    /// comes.
     pub(in crate::limiter) fn withdraw(&mut self, waiter: &Waiter) {
         match self.calls.remove(&waiter.number) {
             Some(WaitStage::InLine(position, permit)) => {
@@ -180,9 +183,9 @@ impl KeyQueue {
         }
     }
 
-    /// Receives a store's answer under a policy, which an override may have changed since. Without a decision the
-    /// call asks `again` at that time. What nobody takes is given back. If an answer is outdated, the calls behind
-    /// its turn come nearer.
+    /// Receives a store's answer under a policy, which an override may have changed since. Without
+    /// a decision the call asks `again` at that time. What nobody takes is given back. If an answer
+    /// is outdated, the calls behind its turn come nearer.
     pub(in crate::limiter) fn receive(
         &mut self,
         question: &Question,
@@ -199,7 +202,8 @@ impl KeyQueue {
         let is_busy = outcome.is_some_and(|outcome| outcome.is_busy());
         let counted = outcome.filter(|outcome| outcome.admitted && outcome.decided_by.counts());
         let turn = counted.map(|outcome| QueuedTurn::new(waiter, policy, outcome, now));
-        // Calls before it may still sleep: each learns late that its turn has come, if its reply was late.
+        // Calls before it may still sleep: each learns late that its turn has come, if its reply
+        // was late.
         let is_in_line = counted.is_some_and(|outcome| {
             // The fallback counts by itself, so that its calls are behind none of the store's.
             let is_behind =

@@ -360,8 +360,8 @@ fn a_line_is_dissolved_in_order_in_full_or_as_far_as_it_is_due() {
     assert_eq!(TestQueue::new(&waiters).ask_anew(|_| true), "abc");
 }
 
-/// Calls come and leave at random: nobody is later than promised, nobody overtakes one of the same charge,
-/// and each turn is taken once or given back.
+/// Calls come and leave at random: nobody is later than promised, nobody overtakes one of the same
+/// charge, and each turn is taken once or given back.
 #[test]
 fn turns_are_passed_on_and_none_is_lost() {
     for seed in 0..200 {

@@ -20,8 +20,8 @@ pub(super) struct TurnLine {
     pub(super) turns: BTreeMap<TurnPosition, QueuedTurn>,
     /// The number of turns that have been added.
     added: u64,
-    /// `true` if each call that becomes the first asks whether its turn has come nearer. In memory it always does,
-    /// because the question costs nothing; on Redis after an override.
+    /// `true` if each call that becomes the first asks whether its turn has come nearer. In memory
+    /// it always does, because the question costs nothing; on Redis after an override.
     pub(super) asks_each: bool,
     /// The time at which the first turn was last known to be promised.
     pub(super) seen: Option<Instant>,
@@ -77,8 +77,8 @@ impl TurnLine {
         turns.find(|(_, own)| own.is_charged_as(turn)).map(|(position, _)| *position)
     }
 
-    /// Adds a turn behind those that are earlier or the same. Replies may come in another order than their
-    /// turns, and late: a call before this one passes no later.
+    /// Adds a turn behind those that are earlier or the same. Replies may come in another order
+    /// than their turns, and late: a call before this one passes no later.
     pub(super) fn insert(&mut self, turn: QueuedTurn) -> TurnPosition {
         // The first turn of an empty line was promised after the pause, which does not move it.
         self.is_moving &= !self.turns.is_empty();
@@ -120,8 +120,8 @@ impl TurnLine {
         self.wake_first();
     }
 
-    /// Returns a function from a turn to the time until which it counts as promised. The first turn is checked for
-    /// all. Its promise may be older than a call's own.
+    /// Returns a function from a turn to the time until which it counts as promised. The first turn
+    /// is checked for all. Its promise may be older than a call's own.
     pub(super) fn known_until(&self) -> impl Fn(&QueuedTurn) -> Instant + use<> {
         // Copies, because `ask_anew` calls the function while the line changes.
         let (first, seen) = (self.first().map(|first| first.promised), self.seen);

@@ -27,8 +27,8 @@ pub(in crate::limiter) struct Waiter {
     pub(in crate::limiter) changed: Notify,
 }
 
-/// A question of a call to its store, for a turn, a permit or both. An answer under another number than that
-/// of the call's last question is given back.
+/// A question of a call to its store, for a turn, a permit or both. An answer under another number
+/// than that of the call's last question is given back.
 #[cfg_attr(test, derive(Clone))]
 pub(in crate::limiter) struct Question {
     pub(in crate::limiter) waiter: Arc<Waiter>,
@@ -57,8 +57,8 @@ impl Waiter {
         self.arrived + self.call.options.max_wait
     }
 
-    /// Returns the start of the deadline of a question that is asked now: the end of the wait, if that is over. So
-    /// the call has its answer at most one deadline after its wait.
+    /// Returns the start of the deadline of a question that is asked now: the end of the wait, if
+    /// that is over. So the call has its answer at most one deadline after its wait.
     pub(in crate::limiter) fn asked(&self) -> Instant {
         Instant::now().min(self.ends())
     }

@@ -1,7 +1,7 @@
 //! The questions of waiting calls to their stores, and what follows from the answers.
 //!
-//! Redis is asked by a task of the background thread, so that a turn which is promised to a dropped call is
-//! received, too.
+//! Redis is asked by a task of the background thread, so that a turn which is promised to a dropped
+//! call is received, too.
 
 use std::{
     collections::VecDeque,
@@ -32,7 +32,8 @@ use crate::{
 };
 
 impl Waiter {
-    /// Returns the request of a question under the policy of now: the call may not have seen an override yet.
+    /// Returns the request of a question under the policy of now: the call may not have seen an
+    /// override yet.
     fn request<'r>(&self, call: Call<'r>, effective: &'r Effective<'_>) -> Request<'r> {
         let left = self.ends().saturating_duration_since(Instant::now());
         let (max_wait, max_line) = (left.into(), call.limiter.inner.queues.max_line);
@@ -55,8 +56,8 @@ impl Inner {
 }
 
 impl Limiter {
-    /// Makes the changes after a move in a queue, and then those that they cause. Redis receives their commands in
-    /// the same order.
+    /// Makes the changes after a move in a queue, and then those that they cause. Redis receives
+    /// their commands in the same order.
     pub(in crate::limiter) fn follow(&self, after: Aftermath) {
         // Memory decides under the lock of all queues.
         telemetry::reports_later(|| self.make_moves(after));
@@ -100,8 +101,8 @@ impl Limiter {
         self.follow(self.inner.queues.change_if_any(key, KeyQueue::permit_is_free));
     }
 
-    /// Makes the changes after a posted command has arrived on Redis. A leave brings the calls of this process
-    /// nearer only by the next check.
+    /// Makes the changes after a posted command has arrived on Redis. A leave brings the calls of
+    /// this process nearer only by the next check.
     fn delivered(&self, key: KeyRef<'_>, content: Content) {
         match content {
             Content::Settle(settle) if settle.lowered() > 0 => self.inner.queues.hurry(key),
@@ -138,7 +139,8 @@ impl Limiter {
             Some(Decided { outcome, permit: call.permit_of(&request, &outcome) })
         };
         if self.is_in_memory() {
-            // Under the lock, so that a refund, a reset or a pause that comes next finds the call in its queue.
+            // Under the lock, so that a refund, a reset or a pause that comes next finds the call
+            // in its queue.
             let decide = || decide().expect("memory decides at once");
             moves.push_back(self.receive(&question, policy, version, None, decide));
         } else if let Some(decided) = decide() {
@@ -162,8 +164,9 @@ impl Limiter {
         self.follow(self.receive(&question, policy, version, again, || decided));
     }
 
-    /// Returns the time at which a call that Redis has not decided asks again: after a pause, and at the latest at
-    /// the end of its wait. Returns nothing if there is an answer, or if asking again does not help.
+    /// Returns the time at which a call that Redis has not decided asks again: after a pause, and
+    /// at the latest at the end of its wait. Returns nothing if there is an answer, or if asking
+    /// again does not help.
     fn asks_again(&self, waiter: &Waiter, policy: &Policy, decided: &Decided) -> Option<Instant> {
         decided.outcome.err().filter(|reason| reason.may_pass())?;
         let (backend, now) = (&self.inner.backend, Instant::now());
@@ -178,7 +181,8 @@ impl Limiter {
         Some((now + redis.pause(failures)).min(waiter.ends()))
     }
 
-    /// Receives the answer to a question under a policy, which was that of a version of the overrides.
+    /// Receives the answer to a question under a policy, which was that of a version of the
+    /// overrides.
     fn receive(
         &self,
         question: &Question,
@@ -195,8 +199,8 @@ impl Limiter {
         })
     }
 
-    /// Gives back a turn that nobody takes. A charge under a request id is kept for the next call with this
-    /// id. Redis receives the command before the questions that follow.
+    /// Gives back a turn that nobody takes. A charge under a request id is kept for the next call
+    /// with this id. Redis receives the command before the questions that follow.
     fn give_back(&self, turn: &QueuedTurn, is_followed: bool) {
         let QueuedTurn { waiter, claim, outcome, .. } = turn;
         // Without tiers, or if nobody has counted the call, there is no charge.

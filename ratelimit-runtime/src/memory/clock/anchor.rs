@@ -1,10 +1,10 @@
 //! The system's time by a counter of unknown rate: pure over readings of both.
 //!
-//! An anchor is a reading of both clocks, and the rate of the counter measured up to it. The counter
-//! is used for a few milliseconds; then both are read anew, so that errors never add up. It is used
-//! only while it foretells the system's time: when the system is suspended, a clock is set, or the
-//! counter steps or changes its rate, the system's time is used until two intervals agree again, and
-//! from then on if the system itself trusts the counter no more.
+//! An anchor is a reading of both clocks, and the rate of the counter measured up to it. The
+//! counter is used for a few milliseconds; then both are read anew, so that errors never add up. It
+//! is used only while it foretells the system's time: when the system is suspended, a clock is set,
+//! or the counter steps or changes its rate, the system's time is used until two intervals agree
+//! again, and from then on if the system itself trusts the counter no more.
 
 use crate::{
     sync::atomic::{AtomicU64, Ordering, fence},
@@ -25,8 +25,9 @@ const MAX_WIDTH: u64 = 2_000;
 const MAX_DEVIATION: u64 = 500;
 const RATE_BITS: u32 = 17;
 
-/// The maximum error of the time by the counter, unless that steps: a window of a clock that is slewed,
-/// the error of the anchor's reading, and those of the two between which its rate was measured.
+/// The maximum error of the time by the counter, unless that steps: a window of a clock that is
+/// slewed, the error of the anchor's reading, and those of the two between which its rate was
+/// measured.
 pub(super) const MAX_ERROR: Micros = Micros::new((WINDOW / 2_000 + 3 * (MAX_WIDTH / 2)) / 1_000);
 
 /// The fraction bits of a rate: products with the ticks of a window fit into 64 bits.
@@ -108,8 +109,8 @@ impl Anchor {
     }
 }
 
-/// The anchor of all threads. Readers check by a version that all parts are of one anchor: it is odd
-/// while they are written. Nobody waits: the system's clock is always there.
+/// The anchor of all threads. Readers check by a version that all parts are of one anchor: it is
+/// odd while they are written. Nobody waits: the system's clock is always there.
 ///
 /// It has a cache line to itself, which is written once in a window.
 #[repr(align(64))]
@@ -139,8 +140,8 @@ impl SharedAnchor {
         self.load()?.1.nanos_at(counter)
     }
 
-    /// Returns the system's time, and replaces the anchor if that is due. Asks after a window that was
-    /// foretold wrongly whether the counter is to be trusted.
+    /// Returns the system's time, and replaces the anchor if that is due. Asks after a window that
+    /// was foretold wrongly whether the counter is to be trusted.
     pub(super) fn renew(
         &self,
         mut read: impl FnMut() -> Reading,
@@ -190,8 +191,8 @@ impl SharedAnchor {
     }
 }
 
-/// Returns the shortest of three readings. The first one often finds nothing in the cache, and takes
-/// microseconds.
+/// Returns the shortest of three readings. The first one often finds nothing in the cache, and
+/// takes microseconds.
 fn narrowest(first: Reading, mut read: impl FnMut() -> Reading) -> Reading {
     [read(), read()]
         .into_iter()

@@ -9,8 +9,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// The difference above which the system's clock was set, in microseconds. Below, the windows stay where they
-/// are: none ends twice.
+/// The difference above which the system's clock was set, in microseconds. Below, the windows stay
+/// where they are: none ends twice.
 const STEP: u64 = 1_000_000;
 
 /// The system's clock as seen from the store's.
@@ -50,14 +50,16 @@ impl WallClock {
 }
 
 impl Clock {
-    /// Sets the time since the UNIX epoch at an instant of the store, and follows the system's clock no more.
+    /// Sets the time since the UNIX epoch at an instant of the store, and follows the system's
+    /// clock no more.
     #[cfg(any(feature = "replay", all(feature = "testing", feature = "calendar")))]
     pub(in super::super) fn set_calendar(&self, now: Timestamp, unix: u64) {
         self.calendar.follows.store(false, Ordering::Relaxed);
         self.calendar.ahead.store(now.get().wrapping_sub(unix), Ordering::Relaxed);
     }
 
-    /// Returns the policies of a request in the present window of the calendar; nothing for an unknown zone.
+    /// Returns the policies of a request in the present window of the calendar; nothing for an
+    /// unknown zone.
     #[cold]
     pub(in super::super) fn dated(
         &self,

@@ -31,8 +31,8 @@ fn each(threshold: u32, is_of_caller: bool) -> Vec<Option<Override>> {
     each
 }
 
-/// The order as the documentation has it: the threshold, and the enforcement or none for a caller that is shut
-/// out.
+/// The order as the documentation has it: the threshold, and the enforcement or none for a caller
+/// that is shut out.
 fn expected(
     callers: [&Option<Override>; 2],
     limit: Option<&Override>,
@@ -125,7 +125,8 @@ fn an_override_ends_by_the_clock_of_the_server() {
         overrides.set_server_time(SystemTime::now());
         assert!(now().is_declared() && overrides.list_for("limit").is_empty());
 
-        // One that is written down elsewhere counts again if the clock is set back, as that of a limit does.
+        // One that is written down elsewhere counts again if the clock is set back, as that of a
+        // limit does.
         let ends = |what: Override| Some(what.until(in_an_hour));
         let place = overrides.written(("limit", &alice));
         overrides.change(OverrideSource::Redis, |layer| {

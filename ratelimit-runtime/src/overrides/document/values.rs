@@ -170,7 +170,8 @@ impl<'de> Deserialize<'de> for CallerParts {
     }
 }
 
-/// A value as it was written, for an error that quotes it. Lists and tables may be long, and are not quoted.
+/// A value as it was written, for an error that quotes it. Lists and tables may be long, and are
+/// not quoted.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum WrittenValue {

@@ -10,8 +10,8 @@ use crate::{
     registry::RegisteredPolicy,
 };
 
-/// The field that changes with each change of callers, so that a poll does not read all of them. The field of a
-/// caller contains a `/`.
+/// The field that changes with each change of callers, so that a poll does not read all of them.
+/// The field of a caller contains a `/`.
 pub(super) const REVISION: &str = "#";
 
 /// The kind of a hash, by what its fields name.

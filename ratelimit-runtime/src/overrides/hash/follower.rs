@@ -22,7 +22,8 @@ use crate::{
     registry,
 };
 
-/// The time after which callers are read although their revision is the same: `redis-cli` writes none.
+/// The time after which callers are read although their revision is the same: `redis-cli` writes
+/// none.
 const UNREVISED: Duration = Duration::from_secs(30);
 
 /// Polls the hashes until the overrides are dropped.
@@ -148,15 +149,15 @@ impl HashFollower {
         HashState::Read
     }
 
-    /// Returns `true` if Redis has lost the hash. A revision without overrides proves that it has not. A lost one
-    /// stays lost, also over the connection of before.
+    /// Returns `true` if Redis has lost the hash. A revision without overrides proves that it has
+    /// not. A lost one stays lost, also over the connection of before.
     fn is_loss(&self, content: &HashContent) -> bool {
         let is_new_connection = self.is_lost || content.read_over != self.read_over;
         content.fields.is_empty() && !self.fields.is_empty() && is_new_connection
     }
 
-    /// Applies the fields that have changed: there may be thousands. An invalid one leaves its previous override
-    /// in effect.
+    /// Applies the fields that have changed: there may be thousands. An invalid one leaves its
+    /// previous override in effect.
     fn apply(&mut self, fields: Vec<(String, String)>, hash: &FleetHash, overrides: &Overrides) {
         if fields == self.fields {
             return;
@@ -183,7 +184,8 @@ impl HashFollower {
             }
             *last = Some(error);
         }
-        // Under a secret, two fields may be of one caller: the end of one leaves the override of the other.
+        // Under a secret, two fields may be of one caller: the end of one leaves the override of
+        // the other.
         let has_twins = !before.is_empty() && overrides.shared.identities.has_secret();
         let mut twins = HashMap::new();
         for field in fields.iter().filter(|_| has_twins) {

@@ -10,8 +10,8 @@ use super::{
 pub struct FleetOverrides<'a>(&'a Overrides);
 
 impl FleetOverrides<'_> {
-    /// Reads the override of a place from the hash on Redis; none if it has no valid one. Of a hash that Redis
-    /// has lost, it is the one in effect.
+    /// Reads the override of a place from the hash on Redis; none if it has no valid one. Of a hash
+    /// that Redis has lost, it is the one in effect.
     ///
     /// [`by_source`](Overrides::by_source) returns the value of the latest poll, without a request.
     ///
@@ -22,13 +22,13 @@ impl FleetOverrides<'_> {
         self.read(&self.0.written(place)).await
     }
 
-    /// Writes the override of a place to the hash on Redis, instead of an earlier one. It takes effect in all
-    /// processes that [follow](Overrides::follow_redis) the hash, as
-    /// [`ProcessOverrides::set`](super::super::ProcessOverrides::set) describes. In a hash that is full, it replaces
-    /// those that have ended.
+    /// Writes the override of a place to the hash on Redis, instead of an earlier one. It takes
+    /// effect in all processes that [follow](Overrides::follow_redis) the hash, as
+    /// [`ProcessOverrides::set`](super::super::ProcessOverrides::set) describes. In a hash that is
+    /// full, it replaces those that have ended.
     ///
-    /// With a [`caller_digest`](crate::LimiterBuilder::caller_digest), Redis keeps a digest of the caller. All
-    /// processes of the fleet need the same secret.
+    /// With a [`caller_digest`](crate::LimiterBuilder::caller_digest), Redis keeps a digest of the
+    /// caller. All processes of the fleet need the same secret.
     ///
     /// ```no_run
     /// use ratelimit_runtime::{Enforcement, Limiter, Override, overrides::Place};
@@ -46,8 +46,8 @@ impl FleetOverrides<'_> {
     ///
     /// # Errors
     ///
-    /// [`OverrideError`] as from `ProcessOverrides::set`. It is also returned if the limiter is in memory, the hash
-    /// has 10 000 other overrides, or Redis does not answer within the deadline.
+    /// [`OverrideError`] as from `ProcessOverrides::set`. It is also returned if the limiter is in
+    /// memory, the hash has 10 000 other overrides, or Redis does not answer within the deadline.
     pub async fn set(
         &self,
         place: impl Into<Place>,
@@ -86,8 +86,8 @@ impl FleetOverrides<'_> {
         Ok(what.filter(|what| !what.has_ended(overrides.shared.identities.now())))
     }
 
-    /// Writes a field, or removes it. Remembers who removes an override: the next poll finds a field less, and no
-    /// name in it.
+    /// Writes a field, or removes it. Remembers who removes an override: the next poll finds a
+    /// field less, and no name in it.
     async fn write(
         &self,
         place: &WrittenPlace,

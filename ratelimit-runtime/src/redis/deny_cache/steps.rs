@@ -14,11 +14,12 @@ use crate::{
 /// longer the refusal.
 ///
 /// A refusal of cost `c` with `r` units left adds two steps. Calls of cost `c` or more are refused
-/// until its wait is over, and calls of more than `r` until one more unit is available. So the newest
-/// refusal alone covers every cost; older ones only make waits longer and more exact.
+/// until its wait is over, and calls of more than `r` until one more unit is available. So the
+/// newest refusal alone covers every cost; older ones only make waits longer and more exact.
 ///
-/// Under a policy with blocks, a refusal adds one step for calls of its cost alone, until the block is over. The
-/// window is asked anew then: a wait that was too short would make the next call an offence.
+/// Under a policy with blocks, a refusal adds one step for calls of its cost alone, until the block
+/// is over. The window is asked anew then: a wait that was too short would make the next call an
+/// offence.
 #[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct RefusalSteps {
     /// One of the policies.
@@ -79,7 +80,8 @@ impl RefusalSteps {
     #[inline]
     pub(super) fn is_comparable(&self, policy: &Policy) -> bool {
         // Only here do two thresholds see the same count: the rate of a bucket and the weights of a
-        // counter's windows depend on the threshold. A refusal under a block is an offence, and of its length.
+        // counter's windows depend on the threshold. A refusal under a block is an offence, and of
+        // its length.
         let is_window = |it: &Policy| {
             matches!(it.algorithm(), Algorithm::SlidingWindow | Algorithm::FixedWindow)
                 && it.tiers().len() == 1
@@ -92,7 +94,8 @@ impl RefusalSteps {
             || self.policy.limits_as(policy)
     }
 
-    /// Lets the call revalidate the steps that refuse it and are older than the TTL. Removes those that have ended.
+    /// Lets the call revalidate the steps that refuse it and are older than the TTL. Removes those
+    /// that have ended.
     pub(super) fn revalidate(&mut self, request: Request<'_>, ttl: Duration, now: Timestamp) {
         let spare = spare(request.policy, request.cost);
         self.steps.retain(|it| now < it.end);
@@ -101,7 +104,8 @@ impl RefusalSteps {
         }
     }
 
-    /// Returns the refusal that Redis would return; `None` if no step refuses, or if a revalidation is due.
+    /// Returns the refusal that Redis would return; `None` if no step refuses, or if a revalidation
+    /// is due.
     #[inline(always)]
     pub(super) fn get(&self, request: Request<'_>, now: Timestamp) -> Option<Outcome> {
         let step = self.longest(spare(request.policy, request.cost), now)?;
@@ -156,15 +160,15 @@ impl RefusalSteps {
         if admitted {
             return contradicts(remaining.saturating_add(cost), Micros::ZERO);
         }
-        // With several tiers, another one may have fewer units left. Without any, more may be used already than
-        // this policy admits.
+        // With several tiers, another one may have fewer units left. Without any, more may be used
+        // already than this policy admits.
         (policy.tiers().len() == 1 && remaining > 0 && contradicts(remaining, Micros::ZERO))
             || contradicts(remaining.saturating_add(1), more)
             || contradicts(cost, wait)
     }
 
-    /// Receives an answer that contradicts no step. It ends a revalidation. No step reports more units left
-    /// than the answer.
+    /// Receives an answer that contradicts no step. It ends a revalidation. No step reports more
+    /// units left than the answer.
     pub(super) fn receive(&mut self, request: Request<'_>, outcome: Outcome) {
         self.revalidating_until = Timestamp::default();
         if request.op == Op::Take {

@@ -22,7 +22,8 @@ impl Demand {
         self.asked += u64::from(units);
     }
 
-    /// Returns the units that are asked for in the length of a lease: the mean of the last two. Starts a new count.
+    /// Returns the units that are asked for in the length of a lease: the mean of the last two.
+    /// Starts a new count.
     pub(super) fn end(&mut self, now: Timestamp) -> u64 {
         // A short burst is no measure of a whole lease.
         let passed = (now - self.since).max(Micros::new(self.length.get() / 4)).get().max(1);

@@ -61,7 +61,8 @@ struct UnitsInUse {
     full_at: Timestamp,
 }
 
-/// A refusal of Redis, which has no more units. Calls before `ask_at` are refused without a command.
+/// A refusal of Redis, which has no more units. Calls before `ask_at` are refused without a
+/// command.
 #[derive(Clone, Copy, Debug)]
 struct KnownRefusal {
     tier: u8,
@@ -71,7 +72,8 @@ struct KnownRefusal {
     full_at: Timestamp,
 }
 
-/// The outcome of a call, or a wait for the next lease, which decides it. None if Redis is to decide it directly.
+/// The outcome of a call, or a wait for the next lease, which decides it. None if Redis is to
+/// decide it directly.
 pub(super) type StockAnswer<W = ()> = Option<Result<Outcome, W>>;
 
 /// The next step of a key's task.
@@ -83,8 +85,8 @@ pub(super) enum LeaseStep {
 }
 
 impl Stock {
-    /// Returns the stock of a key that has none yet. Returns nothing if the policy has no lease, or its
-    /// leases would be of one unit.
+    /// Returns the stock of a key that has none yet. Returns nothing if the policy has no lease, or
+    /// its leases would be of one unit.
     pub(super) fn new(policy: &Policy, ttl: Micros, now: Timestamp) -> Option<Self> {
         let length = policy.lease_micros()?;
         let of_tier = |tier: &Tier| policy.burst_of(*tier).unwrap_or(tier.threshold());
@@ -167,15 +169,16 @@ impl Stock {
         LeaseStep::Exchange(LeaseRequest { want, demand: demand.max(1), returned })
     }
 
-    /// Returns the part of an ended lease that is given back. A log also receives the time of its last use.
+    /// Returns the part of an ended lease that is given back. A log also receives the time of its
+    /// last use.
     fn returned(&self, lease: UnitsInUse) -> Option<EndedLease> {
         let UnitsInUse { grant: Grant { mark, units, .. }, left, last_use, sent, .. } = lease;
         let is_returned = left > 0 || self.state == StateKind::SlidingWindow;
         is_returned.then(|| EndedLease { mark, units, used: units - left, age: last_use - sent })
     }
 
-    /// Receives the reply to an exchange. Returns `false` if no lease can be used: Redis decides from now
-    /// on, and the next step gives this one back.
+    /// Receives the reply to an exchange. Returns `false` if no lease can be used: Redis decides
+    /// from now on, and the next step gives this one back.
     pub(super) fn receive(&mut self, grant: Grant, at: RoundTrip) -> bool {
         let Some(UnderWay { want, is_stale }) = self.exchange.take() else { return false };
         let RoundTrip { sent, answered } = at;
@@ -204,7 +207,8 @@ impl Stock {
         self.late = if grant.units > 0 && answered >= ends { self.late + 1 } else { 0 };
         if grant.units < want && !is_stale {
             let wait = if grant.remaining == 0 { grant.wait } else { Micros::ZERO };
-            // Not before the end of the wait, from when it was known: such a question is refused again.
+            // Not before the end of the wait, from when it was known: such a question is refused
+            // again.
             let ask_at = (sent + self.length).max(answered + wait.min(self.ttl));
             let until = ask_at.max(answered + wait);
             self.refusal = Some(KnownRefusal { tier: grant.tier, ask_at, until, full_at });

@@ -92,7 +92,8 @@ impl LeaseTask {
             // The last lease was given back: the key is cold.
             Ok(None) => {}
             Err(_) => {
-                // Redis is away: this process may decide alone, and has used a part of the limit already.
+                // Redis is away: this process may decide alone, and has used a part of the limit
+                // already.
                 let used = request.returned.map_or(0, |ended| ended.used);
                 if used > 0 {
                     let taken = Request::new(policy, Op::Take, used);

@@ -31,7 +31,8 @@ pub(crate) struct LeaseMark {
 pub(crate) struct EndedLease {
     pub(crate) mark: LeaseMark,
     pub(crate) units: u32,
-    /// The units that calls took, and the time from the request of the lease until the last of them.
+    /// The units that calls took, and the time from the request of the lease until the last of
+    /// them.
     pub(crate) used: u32,
     pub(crate) age: Micros,
 }
@@ -53,7 +54,8 @@ pub(crate) struct Grant {
     pub(crate) units: u32,
     /// The time from the request for which they may be used.
     pub(crate) allowed: Micros,
-    /// The tier with the fewest units left; without any units on lease, the one with the longest wait.
+    /// The tier with the fewest units left; without any units on lease, the one with the longest
+    /// wait.
     pub(crate) tier: u8,
     /// The units that this tier has left, without those on lease.
     pub(crate) remaining: u32,
@@ -145,8 +147,8 @@ impl<'a> LeaseCall<'a> {
     }
 }
 
-/// Returns the id of an entry of a log: a multiple of 4, below the ids of entries that belong to no call.
-/// The three ids after it are those of its companions.
+/// Returns the id of an entry of a log: a multiple of 4, below the ids of entries that belong to no
+/// call. The three ids after it are those of its companions.
 pub(super) fn entry_id(id: u64) -> u64 {
     4 + 4 * (id % 22_499_999_900)
 }

@@ -1,5 +1,5 @@
-//! The arguments of a call of an algorithm, and the numbers of its reply. `arguments.lua` and `names.lua` have the meaning
-//! of each.
+//! The arguments of a call of an algorithm, and the numbers of its reply. `arguments.lua` and
+//! `names.lua` have the meaning of each.
 
 use redis::{Cmd, Value};
 use smallvec::SmallVec;

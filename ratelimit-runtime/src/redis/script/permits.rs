@@ -1,4 +1,5 @@
-//! The gates of a script, which a call passes before an algorithm decides, and the renewal of permits.
+//! The gates of a script, which a call passes before an algorithm decides, and the renewal of
+//! permits.
 
 use redis::{Cmd, Value};
 
@@ -33,7 +34,8 @@ pub(super) enum ScriptGate {
     Permit(PermitRequest),
     /// The gate of the block alone.
     Block,
-    /// None: the call reads each tier by itself, the permits that are free, and the rest of a block.
+    /// None: the call reads each tier by itself, the permits that are free, and the rest of a
+    /// block.
     EachTier,
 }
 
@@ -43,8 +45,8 @@ impl ScriptGate {
         permit.map(Self::Permit).or(policy.has_block().then_some(Self::Block))
     }
 
-    /// Appends the keys, and the arguments before those of the algorithm. If no permit `is_needed`, the call
-    /// only reads what is left.
+    /// Appends the keys, and the arguments before those of the algorithm. If no permit `is_needed`,
+    /// the call only reads what is left.
     pub(super) fn push<'c>(
         self,
         command: &'c mut Cmd,
@@ -86,7 +88,8 @@ impl ScriptCall<'_> {
     }
 }
 
-/// Builds the command that deletes a caller's counts, and its block, which may be that of another plan.
+/// Builds the command that deletes a caller's counts, and its block, which may be that of another
+/// plan.
 pub(crate) fn reset(key: &Key) -> Cmd {
     redis::cmd("UNLINK").arg(key.as_bytes()).arg(key.companion(BLOCK)).take()
 }

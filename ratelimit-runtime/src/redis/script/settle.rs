@@ -17,8 +17,8 @@ use crate::{
 /// The suffix of the key with the numbers of applied settles.
 const SETTLES: &str = "s";
 
-/// The longest time for which the numbers of applied settles are kept. A state whose units have names needs no
-/// numbers.
+/// The longest time for which the numbers of applied settles are kept. A state whose units have
+/// names needs no numbers.
 const KEPT: Duration = Duration::from_secs(60);
 
 /// Returns the time after the first attempt within which a repetition changes nothing.
@@ -27,8 +27,8 @@ pub(crate) fn settle_is_known_for(settle: Settle) -> Duration {
     if settle.state.names_charges() { lasts } else { KEPT.min(lasts) }
 }
 
-/// Builds the command of an attempt to settle. The command may be sent more than once, and changes something
-/// once.
+/// Builds the command of an attempt to settle. The command may be sent more than once, and changes
+/// something once.
 pub(crate) fn settle_command(key: &Key, settle: Settle, attempt: Attempt) -> Command {
     let Settle { state, from, to, mark, id, number, .. } = settle;
     let script = &SCRIPTS[state as usize];

@@ -7,8 +7,8 @@ macro_rules! names {
     };
 }
 
-/// A function: the text of its files, in which its parameters are `...`. It has names of its own: those around it would
-/// be upvalues, which cost more.
+/// A function: the text of its files, in which its parameters are `...`. It has names of its own:
+/// those around it would be upvalues, which cost more.
 macro_rules! function {
     ($name:literal, $($text:expr),+ $(,)?) => {
         concat!("local function ", $name, "(...)\n", names!(), $($text,)+ "end\n\n")
@@ -32,7 +32,8 @@ macro_rules! texts {
     };
 }
 
-/// The script that exchanges leases by functions and `exchange(ARGV, lease, ..)`, with further arguments.
+/// The script that exchanges leases by functions and `exchange(ARGV, lease, ..)`, with further
+/// arguments.
 macro_rules! lease {
     ($($functions:expr),+; $exchange:expr, $($argument:literal),*) => {
         concat!(

@@ -1,5 +1,5 @@
-//! The commands of lines. One advances the charge of a waiting call and reads its turn, one pauses a key, and one
-//! reads all turns.
+//! The commands of lines. One advances the charge of a waiting call and reads its turn, one pauses
+//! a key, and one reads all turns.
 
 use redis::Value;
 
@@ -33,8 +33,8 @@ pub(crate) fn advance_command(key: &Key, place: LinePlace<'_>, attempt: Attempt)
     Command::echoed(command, charge)
 }
 
-/// Reads the reply to an advance of the charge with this mark. Only a pause, of a sliding window, moves a turn to a
-/// later time.
+/// Reads the reply to an advance of the charge with this mark. Only a pause, of a sliding window,
+/// moves a turn to a later time.
 #[expect(clippy::option_option, reason = "no turn, or no reply to an advance")]
 pub(crate) fn decode_advance(mark: Mark, reply: &Value) -> Option<Option<Standing>> {
     let is_possible = |at| at <= mark.at || matches!(mark.charged, Charged::Entry(_));

@@ -26,8 +26,8 @@ use crate::{
 /// Consecutive failures that open the breaker.
 const FAILURE_THRESHOLD: u32 = 5;
 
-/// The time after which a breaker that has closed forgets its outage. One that opens again before goes on with
-/// longer pauses, and is logged at debug.
+/// The time after which a breaker that has closed forgets its outage. One that opens again before
+/// goes on with longer pauses, and is logged at debug.
 const MEMORY: Duration = Duration::from_secs(10);
 
 /// The pauses of an open breaker before each probe.
@@ -79,8 +79,8 @@ pub(super) struct BreakerGuard {
     breaker: Arc<Breaker>,
     /// The number of the probe, if it is one.
     probe: Option<u64>,
-    /// `true` if a reply proves only that the server answers. One that refuses scripts answers these, and would
-    /// close and open the breaker in turn.
+    /// `true` if a reply proves only that the server answers. One that refuses scripts answers
+    /// these, and would close and open the breaker in turn.
     is_of_hash: bool,
 }
 
@@ -89,13 +89,14 @@ impl Breaker {
         Arc::new(Self { server, failures: AtomicU32::new(0), state: Mutex::default() })
     }
 
-    /// Permits one command. The reply to one about a hash proves only that the server answers. A server that answers and
-    /// refuses scripts still has hashes: the overrides that end its trouble arrive.
+    /// Permits one command. The reply to one about a hash proves only that the server answers. A
+    /// server that answers and refuses scripts still has hashes: the overrides that end its trouble
+    /// arrive.
     ///
     /// # Errors
     ///
-    /// The reason of the last failure while the breaker is open and no probe is due; about a hash only if that
-    /// failure was a silence.
+    /// The reason of the last failure while the breaker is open and no probe is due; about a hash
+    /// only if that failure was a silence.
     pub(super) fn guard(
         self: &Arc<Self>,
         is_of_hash: bool,

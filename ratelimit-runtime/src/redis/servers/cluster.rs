@@ -25,7 +25,8 @@ use crate::{
     },
 };
 
-/// The pauses between refreshes of the slot map; they grow while a node is down, or a refresh fails.
+/// The pauses between refreshes of the slot map; they grow while a node is down, or a refresh
+/// fails.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 
 pub(crate) struct Cluster {
@@ -92,8 +93,9 @@ impl Cluster {
         Ok(found?)
     }
 
-    /// Returns the node at the address that a redirect of the node `from` names; none if redirects have named too
-    /// many. An address without a host has the host of `from`. The slot of a key that has `moved` is assigned to it.
+    /// Returns the node at the address that a redirect of the node `from` names; none if redirects
+    /// have named too many. An address without a host has the host of `from`. The slot of a key
+    /// that has `moved` is assigned to it.
     pub(super) fn redirected(
         &self,
         address: &Address,

@@ -23,10 +23,11 @@ pub(crate) struct SendOptions<'a> {
     /// `true` if a reply of any kind proves that the server answers, and not that it decides calls.
     pub(crate) is_of_hash: bool,
     pub(crate) lane: Lane,
-    /// The time until which a sent command is awaited beyond its deadline. Sent again, it could count twice.
+    /// The time until which a sent command is awaited beyond its deadline. Sent again, it could
+    /// count twice.
     pub(crate) patience: Option<Instant>,
-    /// Receives the reply to a sent command of which the deadline has passed, and the time of the patience, or for which
-    /// another connection has been tried in vain meanwhile.
+    /// Receives the reply to a sent command of which the deadline has passed, and the time of the
+    /// patience, or for which another connection has been tried in vain meanwhile.
     pub(crate) on_late: Option<&'a (dyn Fn(PendingReply) + Sync)>,
 }
 
@@ -46,8 +47,8 @@ pub(super) struct Unrecorded {
     guard: Option<BreakerGuard>,
 }
 
-/// Sends a command, and waits for its reply until the deadline. Once the command is sent, its result is
-/// always recorded. If the future is dropped, a task awaits the reply in its place.
+/// Sends a command, and waits for its reply until the deadline. Once the command is sent, its
+/// result is always recorded. If the future is dropped, a task awaits the reply in its place.
 ///
 /// # Errors
 ///
@@ -127,8 +128,8 @@ impl Drop for Awaited<'_> {
 
 impl Unrecorded {
     /// Records the failure of a command after which the call continues, or whose caller has gone. A
-    /// redirect is a reply of a healthy server, and so is one while a slot moves. An unknown script counts for nothing: the server may refuse
-    /// its text.
+    /// redirect is a reply of a healthy server, and so is one while a slot moves. An unknown script
+    /// counts for nothing: the server may refuse its text.
     pub(crate) fn record(self) {
         match self.failure {
             Failure::UnknownScript => drop(self.guard),

@@ -88,8 +88,8 @@ impl Node {
         }
     }
 
-    /// Returns the number of the connection of decisions: each reconnect has another one. A connection of
-    /// the program's own has none.
+    /// Returns the number of the connection of decisions: each reconnect has another one. A
+    /// connection of the program's own has none.
     pub(crate) fn connection_number(&self) -> Option<u64> {
         self.main()?.number()
     }
@@ -105,7 +105,8 @@ impl Node {
         self.main().is_some_and(|main| main.is_down())
     }
 
-    /// Makes the side connection and waits for it, if it is the first time and the breaker is closed.
+    /// Makes the side connection and waits for it, if it is the first time and the breaker is
+    /// closed.
     pub(crate) async fn open_side(&self) {
         if let Transport::Managed { side, to_side, .. } = &self.transport
             && side.get().is_none()

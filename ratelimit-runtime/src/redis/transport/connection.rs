@@ -17,8 +17,8 @@ use super::{exchange::Exchange, multiplexer::Multiplexer, secrets::Secrets, stre
 /// vanished without closing it.
 const MAX_TIMEOUTS: u32 = 3;
 
-/// The owners of a connection that one call uses: that call, and the state and the task of its manager.
-/// Its command does not wait for others, because there are none to share a write with.
+/// The owners of a connection that one call uses: that call, and the state and the task of its
+/// manager. Its command does not wait for others, because there are none to share a write with.
 const ALONE: usize = 3;
 
 /// One connection, as calls use it.
@@ -84,7 +84,8 @@ impl Connection {
     }
 }
 
-/// A connection, the task that carries its bytes, and the time of the next login, if the first one ends.
+/// A connection, the task that carries its bytes, and the time of the next login, if the first one
+/// ends.
 pub(super) struct NewConnection {
     pub(super) connection: Arc<Connection>,
     pub(super) driver: JoinHandle<()>,
@@ -92,7 +93,8 @@ pub(super) struct NewConnection {
 }
 
 impl NewConnection {
-    /// Starts the task of a stream on the current runtime. A reply of more than this many bytes ends it.
+    /// Starts the task of a stream on the current runtime. A reply of more than this many bytes
+    /// ends it.
     pub(super) fn start(stream: BoxedStream, max_reply: usize, secrets: Secrets) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
 

@@ -27,8 +27,8 @@ use super::{
 /// The timeout of connecting to a server, with name resolution and handshake.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The time for the answers of further Sentinels after the first one. One that has missed a failover names the old
-/// primary until another one greets it, for two seconds at most.
+/// The time for the answers of further Sentinels after the first one. One that has missed a
+/// failover names the old primary until another one greets it, for two seconds at most.
 const FURTHER_ANSWERS: Duration = Duration::from_millis(100);
 
 /// The longest reply of a server, in bytes. Scripts reply in a hundred.
@@ -86,7 +86,8 @@ impl Connector {
         let (mut connection, role) = match self.protocol.get() {
             Some(protocol) => open(*protocol).await?,
             None => match open(ProtocolVersion::RESP3).await {
-                // A server or a proxy that knows the older protocol alone is asked once more, and remembered.
+                // A server or a proxy that knows the older protocol alone is asked once more, and
+                // remembered.
                 Err(error) if may_lack_resp3(&error) => {
                     let opened = open(ProtocolVersion::RESP2).await?;
                     let _ = self.protocol.set(ProtocolVersion::RESP2);
@@ -204,8 +205,9 @@ fn first_word(command: &Cmd) -> String {
     words.unwrap_or_default()
 }
 
-/// Returns the error of a handshake with the command that was out when the connection ended: some proxies end it
-/// at a command that they do not know. An error of the server names its cause itself.
+/// Returns the error of a handshake with the command that was out when the connection ended: some
+/// proxies end it at a command that they do not know. An error of the server names its cause
+/// itself.
 fn ended_at(error: RedisError, command: &str) -> RedisError {
     if !error.is_connection_dropped() {
         return error;
@@ -242,8 +244,8 @@ fn not_found(why: &str) -> RedisError {
     io::Error::new(io::ErrorKind::NotFound, why).into()
 }
 
-/// Returns `true` if the server, or a proxy, may not support RESP3: it refuses other than the login, or ends
-/// the connection.
+/// Returns `true` if the server, or a proxy, may not support RESP3: it refuses other than the
+/// login, or ends the connection.
 fn may_lack_resp3(error: &RedisError) -> bool {
     match error.code() {
         Some("WRONGPASS" | "NOAUTH" | "NOPERM") => false,

@@ -74,8 +74,8 @@ impl Credentials {
         Some(&*self.username).filter(|name| *name != DEFAULT_USER)
     }
 
-    /// Returns the time of the next login: before the end by a quarter of the time until then, more or
-    /// less, so that connections do not log in together.
+    /// Returns the time of the next login: before the end by a quarter of the time until then, more
+    /// or less, so that connections do not log in together.
     pub(crate) fn renewal(&self) -> Option<Instant> {
         let now = Instant::now();
         let left = self.end?.saturating_duration_since(now);
@@ -132,7 +132,8 @@ impl CredentialsProvider {
         Self { provide: Arc::new(provide), answers: Arc::default() }
     }
 
-    /// Returns credentials for a new connection: if the provider fails, the last ones until their end.
+    /// Returns credentials for a new connection: if the provider fails, the last ones until their
+    /// end.
     pub(super) async fn for_connect(&self) -> RedisResult<Credentials> {
         match self.ask().await {
             Ok(credentials) => Ok(credentials),

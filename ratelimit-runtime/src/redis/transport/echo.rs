@@ -1,8 +1,9 @@
 //! Commands whose replies name them.
 //!
-//! Replies match commands by their order alone. If a server or a proxy loses one, sends one twice or sends one
-//! that nobody asked for, each later caller would get the decision of another, for as long as the connection
-//! lives. So a call gives its script a number, which is the first one of the reply.
+//! Replies match commands by their order alone. If a server or a proxy loses one, sends one twice
+//! or sends one that nobody asked for, each later caller would get the decision of another, for as
+//! long as the connection lives. So a call gives its script a number, which is the first one of the
+//! reply.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,8 +28,8 @@ impl From<Cmd> for Command {
     }
 }
 
-/// The count of different numbers, which is more than a connection has commands in flight. Short numbers cost the
-/// server less.
+/// The count of different numbers, which is more than a connection has commands in flight. Short
+/// numbers cost the server less.
 const NUMBERS: u32 = 1 << 16;
 
 /// Returns a number that no other call of this moment has.
@@ -37,8 +38,8 @@ pub(crate) fn next_echo() -> u64 {
     u64::from(NEXT.fetch_add(1, Ordering::Relaxed) % NUMBERS + 1)
 }
 
-/// Returns `true` if a reply names its command. Replaces its first number by 1 if it is positive, and by 0
-/// otherwise.
+/// Returns `true` if a reply names its command. Replaces its first number by 1 if it is positive,
+/// and by 0 otherwise.
 pub(super) fn is_named(reply: &mut Value, echo: Option<u64>) -> bool {
     let Some(echo) = echo else { return true };
     let Value::Array(numbers) = reply else { return false };

@@ -43,8 +43,8 @@ enum ExchangeState {
     Abandoned,
 }
 
-/// The reply to a command, which may be an error, or the loss of the connection after the command was written.
-/// None if the connection ended before that: the command may go over another one.
+/// The reply to a command, which may be an error, or the loss of the connection after the command
+/// was written. None if the connection ended before that: the command may go over another one.
 pub(super) type Reply = Option<RedisResult<Value>>;
 
 impl Exchange {

@@ -80,7 +80,8 @@ impl Failure {
         matches!(self, Self::Reason(UnavailableReason::DeadlineExceeded))
     }
 
-    /// Returns `true` if the connection is of no more use: it is broken, or its server is a replica.
+    /// Returns `true` if the connection is of no more use: it is broken, or its server is a
+    /// replica.
     pub(super) fn needs_reconnect(&self) -> bool {
         matches!(self, Self::ConnectionLost | Self::Reason(UnavailableReason::ReadOnly))
     }
@@ -109,8 +110,8 @@ fn reason(code: &str) -> Option<UnavailableReason> {
     })
 }
 
-/// Returns `true` for the error of a server without `EVAL`, of a user who may not run it, or of a Valkey that
-/// was started without its engine for Lua.
+/// Returns `true` for the error of a server without `EVAL`, of a user who may not run it, or of a
+/// Valkey that was started without its engine for Lua.
 fn lacks_scripts(error: &str) -> bool {
     let names_eval = || error.contains("'eval") || error.contains("'EVAL");
     let refuses =

@@ -27,8 +27,8 @@ const RENEWAL_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Durati
 /// The timeout of the reply to a login.
 const AUTH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection that ends earlier, without a reply to a command, counts as a failed attempt. As long as
-/// the longest pause: no server is asked for more than one useless connection a second.
+/// A connection that ends earlier, without a reply to a command, counts as a failed attempt. As
+/// long as the longest pause: no server is asked for more than one useless connection a second.
 const MIN_LIFETIME: Duration = BACKOFF.longest;
 
 pub(crate) struct ManagedConnection {

@@ -1,9 +1,10 @@
 //! A connection that calls share: commands go out in batches, replies come back in order.
 //!
 //! One task carries the bytes. With several worker threads, the first command of a moment would be
-//! written before the others are there. So the task lets the ready callers run before it writes. With one
-//! thread this saves nothing: the thread runs all tasks that are ready before it writes. There the replies to a full
-//! batch are delivered in two parts: Redis decides the next calls of one while the thread runs the callers of the other.
+//! written before the others are there. So the task lets the ready callers run before it writes.
+//! With one thread this saves nothing: the thread runs all tasks that are ready before it writes.
+//! There the replies to a full batch are delivered in two parts: Redis decides the next calls of
+//! one while the thread runs the callers of the other.
 
 #[cfg(test)]
 mod tests;
@@ -64,8 +65,8 @@ struct Queue {
 }
 
 impl Multiplexer {
-    /// Returns the multiplexer of a stream, and the future that carries its bytes until the connection
-    /// ends. A reply of more than this many bytes ends it.
+    /// Returns the multiplexer of a stream, and the future that carries its bytes until the
+    /// connection ends. A reply of more than this many bytes ends it.
     pub(super) fn new<S>(
         stream: S,
         max_reply: usize,
@@ -169,7 +170,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for MultiplexerTask<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
-    /// Reads and delivers the replies that have arrived, and returns the error that ends the connection.
+    /// Reads and delivers the replies that have arrived, and returns the error that ends the
+    /// connection.
     fn poll_replies(&mut self, context: &mut Context<'_>) -> Poll<RedisError> {
         for _ in 0..MAX_READS {
             let read = self.poll_input(context);
@@ -200,7 +202,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
         Poll::Ready(if read == 0 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) })
     }
 
-    /// Delivers the replies that are in the input. Returns `false` if there may be more than are delivered at once.
+    /// Delivers the replies that are in the input. Returns `false` if there may be more than are
+    /// delivered at once.
     fn deliver_replies(&mut self) -> RedisResult<bool> {
         let most = if self.is_shared { usize::MAX } else { MAX_REPLIES };
         let (mut read, mut delivered) = (0, 0);

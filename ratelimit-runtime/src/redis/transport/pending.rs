@@ -1,5 +1,5 @@
-//! Commands under way, and the waits for their replies. The replies of a managed connection are matched with their
-//! commands in `multiplexer.rs`.
+//! Commands under way, and the waits for their replies. The replies of a managed connection are
+//! matched with their commands in `multiplexer.rs`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,12 +15,14 @@ use super::{
 };
 use crate::error::UnavailableReason;
 
-/// The time after which a late reply is lost, once another connection has replaced that of its command.
+/// The time after which a late reply is lost, once another connection has replaced that of its
+/// command.
 const LATE: Duration = Duration::from_secs(1);
 
 /// The reply to a command under way.
 pub(crate) enum PendingReply {
-    /// A command over a connection that the limiter manages. Dropped before it is written, it is not sent.
+    /// A command over a connection that the limiter manages. Dropped before it is written, it is
+    /// not sent.
     Managed {
         to: Arc<ManagedConnection>,
         exchange: Arc<Exchange>,
@@ -51,8 +53,8 @@ impl PendingReply {
         matches!(self, Self::Managed { to, connection: Some(connection), .. } if to.has_replaced(connection))
     }
 
-    /// Waits for the late reply to a sent command, at most until then. It is lost once another connection has
-    /// been tried for a while in vain.
+    /// Waits for the late reply to a sent command, at most until then. It is lost once another
+    /// connection has been tried for a while in vain.
     pub(crate) async fn wait_on(&mut self, until: Instant) -> Result<Value, Failure> {
         loop {
             let is_replaced = self.is_replaced();

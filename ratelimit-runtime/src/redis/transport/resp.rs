@@ -26,8 +26,8 @@ pub(crate) struct Frame {
     pub(super) is_push: bool,
 }
 
-/// The most values in a reply. Each costs more to parse than its bytes: a map of 2 000 ranges of slots with three
-/// nodes each has 40 000 values, and 10 000 overrides have 20 000.
+/// The most values in a reply. Each costs more to parse than its bytes: a map of 2 000 ranges of
+/// slots with three nodes each has 40 000 values, and 10 000 overrides have 20 000.
 const MAX_VALUES: usize = 100_000;
 
 /// The most numbers in an array that is read without the general parser.
@@ -39,12 +39,13 @@ impl ReplyReader {
         Self { max_reply, at: 0, searched: 0, missing: 1, values: 1 }
     }
 
-    /// Returns the first reply, if all of it is in `bytes`. More bytes may follow those that were there
-    /// at the last call.
+    /// Returns the first reply, if all of it is in `bytes`. More bytes may follow those that were
+    /// there at the last call.
     ///
     /// # Errors
     ///
-    /// When the bytes are no replies, or the first one is too long, also if only its beginning is there.
+    /// When the bytes are no replies, or the first one is too long, also if only its beginning is
+    /// there.
     pub(crate) fn next(&mut self, bytes: &[u8]) -> RedisResult<Option<Frame>> {
         if self.at == 0
             && let Some((numbers, length)) = numbers(bytes)
@@ -69,8 +70,8 @@ impl ReplyReader {
         Ok(Some(Frame { reply, length, is_push: frame.first() == Some(&b'>') }))
     }
 
-    /// Looks for the end of the first reply, and returns `true` if it is there, `None` if the bytes are
-    /// no reply.
+    /// Looks for the end of the first reply, and returns `true` if it is there, `None` if the bytes
+    /// are no reply.
     fn scan(&mut self, bytes: &[u8]) -> Option<bool> {
         while self.missing > 0 {
             let rest = bytes.get(self.at..).unwrap_or_default();
@@ -123,8 +124,8 @@ fn count(line: &[u8]) -> Option<usize> {
     std::str::from_utf8(line).ok()?.parse().ok()
 }
 
-/// Reads an array of few numbers, as the scripts reply, and returns its length in bytes. Others are the
-/// general parser's.
+/// Reads an array of few numbers, as the scripts reply, and returns its length in bytes. Others are
+/// the general parser's.
 fn numbers(bytes: &[u8]) -> Option<(Vec<Value>, usize)> {
     let [b'*', count, b'\r', b'\n', rest @ ..] = bytes else { return None };
     let count = count.wrapping_sub(b'0');

@@ -7,8 +7,8 @@ use ratelimit_core::period;
 use super::LimitText;
 use crate::policy::OnStoreError;
 
-/// Compares the tiers: the stricter list is the greater one. A list is as strict as another if each tier of the
-/// other follows from one of its own.
+/// Compares the tiers: the stricter list is the greater one. A list is as strict as another if each
+/// tier of the other follows from one of its own.
 pub(super) fn of_tiers(before: &LimitText, after: &LimitText) -> Option<Ordering> {
     let follows = |tier: &str, from: &str| {
         tier == from

@@ -24,23 +24,25 @@ use crate::{
     },
 };
 
-/// Sets the ambient caller from the request, and the headers with the caller's remaining quota on the
-/// response.
+/// Sets the ambient caller from the request, and the headers with the caller's remaining quota on
+/// the response.
 ///
-/// The headers list the limits of annotated functions and of checks by hand, on admitted responses as
-/// on refusals. They replace rate limit headers that the response has. A limit that counted another
-/// caller, by an explicit key, is not listed: its numbers are not for this client. A refusal always
-/// names its own limit.
+/// The headers list the limits of annotated functions and of checks by hand, on admitted responses
+/// as on refusals. They replace rate limit headers that the response has. A limit that counted
+/// another caller, by an explicit key, is not listed: its numbers are not for this client. A
+/// refusal always names its own limit.
 ///
-/// A 429 or 503 after a refused call gets the refusal's `Retry-After` and rate limit headers if it has none. A
-/// 4xx or 5xx of another status than 429 and the refusal's own is logged at `warn`, once for each limit: the
-/// handler's error type has lost the refusal. See [`answer_refusals`](web::IdentityLayer::answer_refusals), and the
+/// A 429 or 503 after a refused call gets the refusal's `Retry-After` and rate limit headers if it
+/// has none. A 4xx or 5xx of another status than 429 and the refusal's own is logged at `warn`,
+/// once for each limit: the handler's error type has lost the refusal. See
+/// [`answer_refusals`](web::IdentityLayer::answer_refusals), and the
 /// [guide](crate::guide::layers#lost-refusals) for a 4xx.
 ///
 /// The `Retry-After` of a refusal is raised to the time at which no listed limit is exhausted.
 ///
-/// Under [`concurrency`](crate::Policy::concurrency) the call of an annotated handler is in flight until the body of its
-/// response has ended or is dropped; the [guide](crate::guide::layers#requests-in-flight) has the rule.
+/// Under [`concurrency`](crate::Policy::concurrency) the call of an annotated handler is in flight
+/// until the body of its response has ended or is dropped; the
+/// [guide](crate::guide::layers#requests-in-flight) has the rule.
 ///
 /// Checks after the response has been returned are not covered: while its body streams, or in a
 /// spawned task. The ambient caller is not set there either.
@@ -57,8 +59,8 @@ impl IdentityMiddleware {
 
     /// Sets the function that builds refusal responses.
     ///
-    /// It is called for requests without an identity. It also replaces the responses that this crate
-    /// made of a limit's refusal further in. Headers such as `Retry-After` are added.
+    /// It is called for requests without an identity. It also replaces the responses that this
+    /// crate made of a limit's refusal further in. Headers such as `Retry-After` are added.
     pub fn respond(
         self,
         respond: impl Fn(&Refusal) -> HttpResponse + Send + Sync + 'static,
@@ -70,7 +72,8 @@ impl IdentityMiddleware {
         refusal_response(self.responder.as_ref(), refusal, self.reply)
     }
 
-    /// Returns the response to a request whose calls were observed: with their headers, or the layer's own.
+    /// Returns the response to a request whose calls were observed: with their headers, or the
+    /// layer's own.
     fn finish<B: MessageBody>(
         &self,
         mut response: HttpResponse<B>,
@@ -145,7 +148,8 @@ where
                     let (request, response) = response.into_parts();
                     Ok(ServiceResponse::new(request, layer.finish(response, observed)))
                 }
-                // A middleware further in was refused, and actix-web makes the response outside of this one.
+                // A middleware further in was refused, and actix-web makes the response outside of
+                // this one.
                 (Err(error), observed) if observed.refused.is_some() => {
                     let response = layer.finish(error.error_response(), observed);
                     Err(InternalError::from_response(error, response.map_into_boxed_body()).into())

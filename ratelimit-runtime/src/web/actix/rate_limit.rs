@@ -1,5 +1,5 @@
-//! The middleware that applies limits before the handler's arguments are extracted, and response bodies that
-//! hold the permits of their requests.
+//! The middleware that applies limits before the handler's arguments are extracted, and response
+//! bodies that hold the permits of their requests.
 
 use std::{
     future::{Ready, ready},
@@ -24,15 +24,17 @@ use crate::web::{
     treatment::complete,
 };
 
-/// Applies limits to requests before they are served. No argument of a handler has been extracted by then,
-/// and nothing of the body has been read.
+/// Applies limits to requests before they are served. No argument of a handler has been extracted
+/// by then, and nothing of the body has been read.
 ///
-/// A request is counted for the ambient caller, which an [`IdentityMiddleware`](super::IdentityMiddleware)
-/// further out sets, or for the caller that an [`identity`](web::RateLimitLayer::identity) finds. Without either it
-/// is refused, unless [`on_missing`](web::RateLimitLayer::on_missing) has another answer. An annotated function with the
-/// policy's `name` and algorithm shares its counts.
+/// A request is counted for the ambient caller, which an
+/// [`IdentityMiddleware`](super::IdentityMiddleware) further out sets, or for the caller that an
+/// [`identity`](web::RateLimitLayer::identity) finds. Without either it is refused, unless
+/// [`on_missing`](web::RateLimitLayer::on_missing) has another answer. An annotated function with
+/// the policy's `name` and algorithm shares its counts.
 ///
-/// Wrap an app, a scope or a resource. Of several middlewares the last one wrapped is the outermost.
+/// Wrap an app, a scope or a resource. Of several middlewares the last one wrapped is the
+/// outermost.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,17 +63,17 @@ use crate::web::{
 ///
 /// Several limits are decided together: all admit the request, or none counts it.
 ///
-/// Under a policy with [`concurrency`](crate::Policy::concurrency) a request is in flight until the body of
-/// its response has been passed on to the connection or is dropped, as when the client goes away. Streams
-/// and server-sent events are in flight until they end.
+/// Under a policy with [`concurrency`](crate::Policy::concurrency) a request is in flight until the
+/// body of its response has been passed on to the connection or is dropped, as when the client goes
+/// away. Streams and server-sent events are in flight until they end.
 ///
 /// actix-web notices that a client has gone when it writes to the connection. With
 /// `HttpServer::h1_allow_half_closed(false)` it notices it at once.
 pub type RateLimitMiddleware = web::RateLimitLayer<ServiceRequest, Responder>;
 
 impl RateLimitMiddleware {
-    /// Creates a middleware that applies `limit`: a [`Limit`], or a [`Policy`](crate::Policy), whose name is
-    /// the name of the limit.
+    /// Creates a middleware that applies `limit`: a [`Limit`], or a [`Policy`](crate::Policy),
+    /// whose name is the name of the limit.
     pub fn new(limit: impl Into<Limit>) -> Self {
         Self { gate: Arc::new(Gate::new(limit.into())), responder: None }
     }

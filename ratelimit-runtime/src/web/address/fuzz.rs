@@ -1,5 +1,5 @@
-//! Files of networks with any content: each is an error on one line, or trusts exactly the proxies that
-//! it lists.
+//! Files of networks with any content: each is an error on one line, or trusts exactly the proxies
+//! that it lists.
 
 use std::net::IpAddr;
 

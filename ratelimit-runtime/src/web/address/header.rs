@@ -7,19 +7,20 @@ use super::{
     node::{node, viewer_address},
 };
 
-/// Bytes of forwarding headers that are parsed, from the right end: enough for long proxy chains, and a
-/// bound on work that clients can cause.
+/// Bytes of forwarding headers that are parsed, from the right end: enough for long proxy chains,
+/// and a bound on work that clients can cause.
 const MAX_BYTES: usize = 8 * 1024;
 
 /// The header in which proxies record their clients. Only one is read: a proxy that writes one of
 /// them forwards the others as the client sent them.
 ///
-/// An address may have a port, and a link-local one a zone. Neither is part of the client's address.
+/// An address may have a port, and a link-local one a zone. Neither is part of the client's
+/// address.
 ///
 /// # Lists
 ///
-/// [`XForwardedFor`](Self::XForwardedFor) and [`Forwarded`](Self::Forwarded) are lists, to which each
-/// proxy appends its peer. All lines of the header are one list. A repeated header is normal.
+/// [`XForwardedFor`](Self::XForwardedFor) and [`Forwarded`](Self::Forwarded) are lists, to which
+/// each proxy appends its peer. All lines of the header are one list. A repeated header is normal.
 ///
 /// # Single addresses
 ///

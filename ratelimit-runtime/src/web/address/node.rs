@@ -38,7 +38,8 @@ fn zoned(text: &str) -> Option<Ipv6Addr> {
     (is_word(zone, b"._~-") && address.is_unicast_link_local()).then_some(address)
 }
 
-/// Returns `true` for a port: a number, or a proxy's obfuscated name for it (RFC 7239, section 6.3).
+/// Returns `true` for a port: a number, or a proxy's obfuscated name for it (RFC 7239, section
+/// 6.3).
 fn is_port(text: &str) -> bool {
     is_number(text) || text.strip_prefix('_').is_some_and(|name| is_word(name, b"._-"))
 }

@@ -12,8 +12,8 @@ use crate::{
 
 /// The addresses of trusted proxies: given by the program, or read from files that are followed.
 ///
-/// Every host in these networks is trusted to name its client. List the proxies' own addresses or their
-/// subnet, and not a private network that other services share.
+/// Every host in these networks is trusted to name its client. List the proxies' own addresses or
+/// their subnet, and not a private network that other services share.
 ///
 /// A network is an address, or one in CIDR notation, without a zone.
 ///
@@ -42,7 +42,8 @@ impl TrustedProxies {
     ///
     /// # Errors
     ///
-    /// [`InvalidNetwork`] with the first text that is neither an address nor a network, or a network of all addresses.
+    /// [`InvalidNetwork`] with the first text that is neither an address nor a network, or a
+    /// network of all addresses.
     pub fn new<N: AsRef<str>>(
         networks: impl IntoIterator<Item = N>,
     ) -> Result<Self, InvalidNetwork> {
@@ -53,8 +54,8 @@ impl TrustedProxies {
 
     /// Trusts proxies in the networks that a file lists, and watches the file.
     ///
-    /// Each line is one address or network. A `#` starts a comment. The lists that Cloudflare publishes have
-    /// this form.
+    /// Each line is one address or network. A `#` starts a comment. The lists that Cloudflare
+    /// publishes have this form.
     ///
     /// ```text
     /// # www.cloudflare.com/ips-v4
@@ -62,15 +63,16 @@ impl TrustedProxies {
     /// 103.21.244.0/22
     /// ```
     ///
-    /// A change takes effect within a second, as a whole. A file without a network, an invalid one and an
-    /// unreadable one are ignored: the networks before stay in effect. Each fault is logged at `warn` once
-    /// until the file is valid again.
+    /// A change takes effect within a second, as a whole. A file without a network, an invalid one
+    /// and an unreadable one are ignored: the networks before stay in effect. Each fault is logged
+    /// at `warn` once until the file is valid again.
     ///
-    /// A change counts once the file reads the same twice, 200 ms apart. To replace the file at once, write
-    /// another one and rename it.
+    /// A change counts once the file reads the same twice, 200 ms apart. To replace the file at
+    /// once, write another one and rename it.
     ///
-    /// The file is a regular one of at most 1 MiB. It is followed until the last clone of this value, and
-    /// of what was made of it, is dropped, or the tokio runtime ends in which this was called.
+    /// The file is a regular one of at most 1 MiB. It is followed until the last clone of this
+    /// value, and of what was made of it, is dropped, or the tokio runtime ends in which this was
+    /// called.
     ///
     /// ```no_run
     /// use ratelimit_runtime::web::{ClientAddress, TrustedProxies};
@@ -85,8 +87,8 @@ impl TrustedProxies {
     ///
     /// # Errors
     ///
-    /// [`ProxiesFileError`] if the file cannot be read, has an invalid line, or lists no network. It is not
-    /// followed then.
+    /// [`ProxiesFileError`] if the file cannot be read, has an invalid line, or lists no network.
+    /// It is not followed then.
     ///
     /// # Panics
     ///
@@ -108,8 +110,8 @@ impl TrustedProxies {
         Ok(Self { given: Arc::default(), files: Arc::new([file]) })
     }
 
-    /// Also trusts the proxies of `other`: a load balancer in front of the service, and a file with the
-    /// networks of a content delivery network in front of it.
+    /// Also trusts the proxies of `other`: a load balancer in front of the service, and a file with
+    /// the networks of a content delivery network in front of it.
     #[must_use]
     pub fn and(self, other: &Self) -> Self {
         let given = self.given.0.iter().chain(&other.given.0).copied().collect();
@@ -174,8 +176,8 @@ pub(super) fn network(text: &str) -> Result<IpNet, InvalidNetwork> {
     if network.prefix_len() == 0 { Err(InvalidNetwork(text.to_owned())) } else { Ok(network) }
 }
 
-/// A text that is neither an address nor a network, or a network of all addresses: each client would choose its
-/// address then.
+/// A text that is neither an address nor a network, or a network of all addresses: each client
+/// would choose its address then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidNetwork(String);
 

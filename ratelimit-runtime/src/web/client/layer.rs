@@ -33,22 +33,23 @@ type KeyOf = Arc<dyn Fn(&Parts) -> Caller + Send + Sync>;
 
 /// Keeps the requests of a client within the limit of a remote service, over all processes.
 ///
-/// A request waits for its turn, is sent, and [heeds](Limiter::heed) the answer. If that is 429 or 503 and asks for a
-/// pause, it is dropped, and the request is sent again after the pause, within [`max_wait`](Self::max_wait). It is a
-/// new call then: it takes units again, behind the requests in line. If the pause cannot be written to the store,
-/// only this request waits for it. The answer that asks for more than is left, or for no time, is returned as it is.
-/// Requests of one `key` share the limit and its pauses, and those of another key go on.
+/// A request waits for its turn, is sent, and [heeds](Limiter::heed) the answer. If that is 429 or
+/// 503 and asks for a pause, it is dropped, and the request is sent again after the pause, within
+/// [`max_wait`](Self::max_wait). It is a new call then: it takes units again, behind the requests
+/// in line. If the pause cannot be written to the store, only this request waits for it. The answer
+/// that asks for more than is left, or for no time, is returned as it is. Requests of one `key`
+/// share the limit and its pauses, and those of another key go on.
 ///
 /// The request's body is `Clone`, such as `http_body_util::Full<Bytes>`.
 ///
-/// Under a policy with [`concurrency`](Policy::concurrency) a request is in flight until the body of its answer has
-/// ended or is dropped.
+/// Under a policy with [`concurrency`](Policy::concurrency) a request is in flight until the body
+/// of its answer has ended or is dropped.
 ///
-/// The layer is ready at all times. A request waits for its turn first and for the wrapped service then, so that one
-/// that waits for its turn takes no place of a wrapped limit of connections.
+/// The layer is ready at all times. A request waits for its turn first and for the wrapped service
+/// then, so that one that waits for its turn takes no place of a wrapped limit of connections.
 ///
-/// A request that gets no turn in time fails with the [`RateLimitError`](crate::RateLimitError) of its limit, and is
-/// not sent, or not again.
+/// A request that gets no turn in time fails with the [`RateLimitError`](crate::RateLimitError) of
+/// its limit, and is not sent, or not again.
 ///
 /// ```
 /// use std::{convert::Infallible, time::Duration};
@@ -92,8 +93,8 @@ pub struct HeedLayer {
 }
 
 impl HeedLayer {
-    /// Creates a layer that asks for a turn under a [sliding window](Policy::sliding_window) for the `key` of each request,
-    /// such as its endpoint. Requests wait for up to 30 s.
+    /// Creates a layer that asks for a turn under a [sliding window](Policy::sliding_window) for
+    /// the `key` of each request, such as its endpoint. Requests wait for up to 30 s.
     pub fn new(
         limiter: Limiter,
         policy: Policy,

@@ -17,14 +17,17 @@ const COMMON: [(&str, &str); 9] = [
     ("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-reset"),
 ];
 
-/// From this number on, a reset is a time in seconds since 1970, and from the next one on in milliseconds.
+/// From this number on, a reset is a time in seconds since 1970, and from the next one on in
+/// milliseconds.
 const EPOCHS: [f64; 2] = [1e9, 1e12];
 
-/// Returns the time for which a remote service asks for no further call, if its answer does. `fields` returns the
-/// values of the header fields of a name: several of `RateLimit` are one list, and of another the first one counts.
+/// Returns the time for which a remote service asks for no further call, if its answer does.
+/// `fields` returns the values of the header fields of a name: several of `RateLimit` are one list,
+/// and of another the first one counts.
 ///
-/// The answers 429 and 503 are read for `retry-after-ms` and `Retry-After`. Without those, any answer is read for
-/// fields by which nothing is left: `RateLimit`, and the common ones. Of several, the longest wait counts.
+/// The answers 429 and 503 are read for `retry-after-ms` and `Retry-After`. Without those, any
+/// answer is read for fields by which nothing is left: `RateLimit`, and the common ones. Of
+/// several, the longest wait counts.
 pub(crate) fn told_wait<'a, V: Iterator<Item = &'a str>>(
     status: u16,
     fields: impl Fn(&'static str) -> V,
@@ -57,7 +60,8 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number| text.chars().all(is_digit) && *number < 1e15)
 }
 
-/// Returns the seconds until a reset: a number of them, a time since 1970, spans such as `1m30.5s`, or a time in UTC.
+/// Returns the seconds until a reset: a number of them, a time since 1970, spans such as `1m30.5s`,
+/// or a time in UTC.
 fn until(reset: &str, now: f64) -> Option<f64> {
     match number(reset) {
         Some(millis) if millis >= EPOCHS[1] => Some(millis / 1e3 - now),

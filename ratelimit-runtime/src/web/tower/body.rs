@@ -12,8 +12,8 @@ use crate::web::{
     permits::{PermitBody, Permits},
 };
 
-/// A response body that can hold the permits of its request until it has ended: that of axum, that of tonic,
-/// and any other body in a [`PermitBody`]. Sealed.
+/// A response body that can hold the permits of its request until it has ended: that of axum, that
+/// of tonic, and any other body in a [`PermitBody`]. Sealed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot hold the permits of a request until it has ended",
     note = "wrap the body before the layer receives it: `ServiceBuilder::new().layer(..).map_response(|response| response.map(PermitBody::new))`"
@@ -70,7 +70,8 @@ impl<B: Body> Body for PermitBody<B> {
         let mut this = self.project();
         let frame = ready!(this.body.as_mut().poll_frame(context));
         let is_last = match &frame {
-            // Nothing follows the trailers, and many bodies know their last frame before they are asked again.
+            // Nothing follows the trailers, and many bodies know their last frame before they are
+            // asked again.
             Some(Ok(frame)) => frame.is_trailers() || this.body.is_end_stream(),
             Some(Err(_)) | None => true,
         };

@@ -12,24 +12,27 @@ use super::{
 };
 use crate::web::{self, Refusal, permits::Permits, response::set_headers};
 
-/// Sets the ambient caller from the request, and the headers with the caller's remaining quota on the
-/// response.
+/// Sets the ambient caller from the request, and the headers with the caller's remaining quota on
+/// the response.
 ///
 /// The headers list the limits of annotated functions, of checks by hand and of
-/// [`RateLimitLayer`](super::RateLimitLayer)s further in, on admitted responses as on refusals. They replace
-/// rate limit headers that the response has. A limit that counted another caller, by an explicit key,
-/// is not listed: its numbers are not for this client. A refusal always names its own limit.
+/// [`RateLimitLayer`](super::RateLimitLayer)s further in, on admitted responses as on refusals.
+/// They replace rate limit headers that the response has. A limit that counted another caller, by
+/// an explicit key, is not listed: its numbers are not for this client. A refusal always names its
+/// own limit.
 ///
-/// A 429 or 503 after a refused call gets the refusal's `Retry-After` and rate limit headers if it has none. A
-/// 4xx or 5xx of another status than 429 and the refusal's own is logged at `warn`, once for each limit: the
-/// handler's error type has lost the refusal. See [`answer_refusals`](web::IdentityLayer::answer_refusals), and the
+/// A 429 or 503 after a refused call gets the refusal's `Retry-After` and rate limit headers if it
+/// has none. A 4xx or 5xx of another status than 429 and the refusal's own is logged at `warn`,
+/// once for each limit: the handler's error type has lost the refusal. See
+/// [`answer_refusals`](web::IdentityLayer::answer_refusals), and the
 /// [guide](crate::guide::layers#lost-refusals) for a 4xx.
 ///
 /// The `Retry-After` of a refusal is raised to the time at which no listed limit is exhausted.
 ///
-/// Under [`concurrency`](crate::Policy::concurrency) the call of an annotated handler is in flight until the body of its
-/// response has ended or is dropped; the [guide](crate::guide::layers#requests-in-flight) has the rule.
-/// The response's body has to be one that [holds permits](HoldPermits).
+/// Under [`concurrency`](crate::Policy::concurrency) the call of an annotated handler is in flight
+/// until the body of its response has ended or is dropped; the
+/// [guide](crate::guide::layers#requests-in-flight) has the rule. The response's body has to be one
+/// that [holds permits](HoldPermits).
 ///
 /// Checks after the response has been returned are not covered: while its body streams, or in a
 /// spawned task. The ambient caller is not set there either.
@@ -52,8 +55,8 @@ impl IdentityLayer {
 impl<H> IdentityLayer<H> {
     /// Sets the function that builds refusal responses.
     ///
-    /// It is called for requests without an identity. It also replaces the responses that this crate
-    /// made of a limit's refusal further in. Headers such as `Retry-After` are added.
+    /// It is called for requests without an identity. It also replaces the responses that this
+    /// crate made of a limit's refusal further in. Headers such as `Retry-After` are added.
     pub fn respond<F: Fn(&Refusal) -> Response<B>, B>(self, respond: F) -> IdentityLayer<F> {
         self.responding(respond)
     }

@@ -1,11 +1,12 @@
-//! The address of a connection, as the servers of the frameworks leave it in a request's extensions.
+//! The address of a connection, as the servers of the frameworks leave it in a request's
+//! extensions.
 
 use std::net::{IpAddr, SocketAddr};
 
 use http::Extensions;
 
-/// The address at the other end of the socket, for servers that record it nowhere else: insert it into
-/// the request's extensions.
+/// The address at the other end of the socket, for servers that record it nowhere else: insert it
+/// into the request's extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAddress(pub SocketAddr);
 

@@ -15,13 +15,13 @@ use super::{
 };
 use crate::web::{self, Refusal, gate::Gate, treatment::complete};
 
-/// Applies limits to the requests of a service, before the service is called. No extractor has run by then,
-/// and nothing of the body has been read.
+/// Applies limits to the requests of a service, before the service is called. No extractor has run
+/// by then, and nothing of the body has been read.
 ///
-/// A request is counted for the ambient caller, which an [`IdentityLayer`](super::IdentityLayer) further out
-/// sets, or for the caller that an [`identity`](web::RateLimitLayer::identity) finds. Without either it is refused, unless
-/// [`on_missing`](web::RateLimitLayer::on_missing) has another answer. An annotated function with the policy's `name` and
-/// algorithm shares its counts.
+/// A request is counted for the ambient caller, which an [`IdentityLayer`](super::IdentityLayer)
+/// further out sets, or for the caller that an [`identity`](web::RateLimitLayer::identity) finds.
+/// Without either it is refused, unless [`on_missing`](web::RateLimitLayer::on_missing) has another
+/// answer. An annotated function with the policy's `name` and algorithm shares its counts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,8 +34,8 @@ use crate::web::{self, Refusal, gate::Gate, treatment::complete};
 ///
 /// # By request
 ///
-/// A [`Limit`] takes the policy, the cost and the caller of each request from its head. Several limits
-/// are decided together: all admit the request, or none counts it.
+/// A [`Limit`] takes the policy, the cost and the caller of each request from its head. Several
+/// limits are decided together: all admit the request, or none counts it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -53,13 +53,14 @@ use crate::web::{self, Refusal, gate::Gate, treatment::complete};
 ///
 /// # Requests in flight
 ///
-/// Under a policy with [`concurrency`](crate::Policy::concurrency) a request is in flight until the body of
-/// its response has been passed on to the connection or is dropped, as when the client goes away. Streams
-/// and server-sent events are in flight until they end. A WebSocket is not: its response has no body, so the
-/// task that serves it keeps a [`Decision`](crate::Decision) of its own.
+/// Under a policy with [`concurrency`](crate::Policy::concurrency) a request is in flight until the
+/// body of its response has been passed on to the connection or is dropped, as when the client goes
+/// away. Streams and server-sent events are in flight until they end. A WebSocket is not: its
+/// response has no body, so the task that serves it keeps a [`Decision`](crate::Decision) of its
+/// own.
 ///
-/// The response's body has to be one that [holds permits](HoldPermits), as those of axum and tonic do. Wrap
-/// another one in a [`PermitBody`](super::PermitBody):
+/// The response's body has to be one that [holds permits](HoldPermits), as those of axum and tonic
+/// do. Wrap another one in a [`PermitBody`](super::PermitBody):
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -95,8 +96,8 @@ use crate::web::{self, Refusal, gate::Gate, treatment::complete};
 pub type RateLimitLayer<H = ProblemJson> = web::RateLimitLayer<Parts, H>;
 
 impl RateLimitLayer {
-    /// Creates a layer that applies `limit`: a [`Limit`], or a [`Policy`](crate::Policy), whose name is the
-    /// name of the limit.
+    /// Creates a layer that applies `limit`: a [`Limit`], or a [`Policy`](crate::Policy), whose
+    /// name is the name of the limit.
     pub fn new(limit: impl Into<Limit>) -> Self {
         Self { gate: Arc::new(Gate::new(limit.into())), responder: ProblemJson }
     }

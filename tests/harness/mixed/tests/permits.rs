@@ -35,7 +35,8 @@ fn permits_that_stay_idle_while_a_call_waits_break_the_rule() {
     let late =
         Told { promised: None, max_wait: 4 * SECOND, ..waited(SLOTS, 200 * MS, 0, 3 * SECOND) };
     with_permits(3, 100 * MS, 4 * SECOND).call(late, &[]).breaks("idle");
-    // A process that stood still, a reset and a lowered number excuse it, and nothing before or elsewhere does.
+    // A process that stood still, a reset and a lowered number excuse it, and nothing before or
+    // elsewhere does.
     let idle = with_permits(3, 100 * MS, 4 * SECOND).call(busy, &[]);
     let mut stood = idle.clone();
     stood.gaps.push(Gap {

@@ -13,7 +13,8 @@ fn a_refusal_by_a_window_with_room_breaks_the_rule() {
     with(6, 110 * MS).is_sound();
     with(5, 110 * MS).breaks("refused");
     with(6, 400 * MS).breaks("refused");
-    // A share of the limit is left, the call is of a smaller plan, or an override has lowered the limit.
+    // A share of the limit is left, the call is of a smaller plan, or an override has lowered the
+    // limit.
     with(5, 110 * MS).call(Told { leave: 20, ..refused(BARRED, 111 * MS) }, &[]).breaks("refused");
     some(5).call(Told { leave: 20, ..refused(BARRED, 111 * MS) }, &[]).is_sound();
     some(3).call(Told { is_small: true, ..refused(BARRED, 111 * MS) }, &[]).is_sound();
@@ -70,7 +71,8 @@ fn units_of_two_limits_are_no_reason_once_one_has_refused() {
     let mut outage = with(105 * MS);
     outage.outages.push((START + 90 * MS, START + 99 * MS));
     outage.is_sound();
-    // A block that began meanwhile is lifted with them, and a process may not know that for a second.
+    // A block that began meanwhile is lifted with them, and a process may not know that for a
+    // second.
     let blocked = |process, at| Told { process, blocks: 1, ..refused(BARRED, at) };
     let with =
         |process, at| some.clone().call(blocked(0, 95 * MS), &[]).call(blocked(process, at), &[]);

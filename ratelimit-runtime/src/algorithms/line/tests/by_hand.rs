@@ -111,7 +111,8 @@ fn a_debt_of_a_turn_that_has_come_counts_once_the_turns_behind_it_are_left() {
     assert_eq!(turns[1].lasts.get(), 102 * SECOND);
     let left = place(&fast, 5, turns[1].mark).leave();
     let lasts = state.settle(Timestamp::new(1_001 * SECOND), &left);
-    // The first turn has taken five units from the slow bucket, which had refilled a twentieth of one.
+    // The first turn has taken five units from the slow bucket, which had refilled a twentieth of
+    // one.
     assert_eq!(lasts.get(), 199 * SECOND);
     let peek =
         |after, cost| reference::peek(&state, 1_001 * SECOND + after, waiting(&slow, 0, 0), cost);

@@ -1,4 +1,5 @@
-//! The rule of the line in few words: states without a line, all turns counted anew, and turns found by trial.
+//! The rule of the line in few words: states without a line, all turns counted anew, and turns
+//! found by trial.
 
 use super::*;
 
@@ -33,7 +34,8 @@ fn settle_before_turns(state: &mut State, now: u64, settle: Settle) {
     *state = counts.into_state();
 }
 
-/// Returns `true` if the state has the generation of a charge: then it can be raised before it expires.
+/// Returns `true` if the state has the generation of a charge: then it can be raised before it
+/// expires.
 fn is_of(state: &State, now: u64, settle: Settle) -> bool {
     let mark = Mark { at: Timestamp::new(u64::MAX / 2), ..settle.mark };
     let mut raised = state.clone();
@@ -52,7 +54,8 @@ fn take(state: &mut State, at: u64, request: Request<'_>) -> Outcome {
     state.decided(Timestamp::new(at), request)
 }
 
-/// Returns the first time from `end` on at which the call is admitted, if its policy counts from then on.
+/// Returns the first time from `end` on at which the call is admitted, if its policy counts from
+/// then on.
 pub(super) fn first_time(state: &State, end: u64, request: Request<'_>) -> u64 {
     let mut state = state.clone();
     take(&mut state, end, Request { cost: 0, ..request });

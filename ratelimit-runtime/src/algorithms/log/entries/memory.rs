@@ -7,7 +7,8 @@ use super::{
 use crate::request::Request;
 
 impl CallEntries {
-    /// Returns the number of entries for which units that become entries, and the call that makes them, allocate.
+    /// Returns the number of entries for which units that become entries, and the call that makes
+    /// them, allocate.
     pub(super) fn room_for(units: usize) -> usize {
         (units + 1).max(FIRST_ENTRIES)
     }

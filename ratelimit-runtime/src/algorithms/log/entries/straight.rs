@@ -1,5 +1,5 @@
-//! Units of a log that one policy decides alone, at its latest instant: most calls. By `Log::decide` a call of
-//! several units takes twice as many instructions (`--bench instructions`).
+//! Units of a log that one policy decides alone, at its latest instant: most calls. By
+//! `Log::decide` a call of several units takes twice as many instructions (`--bench instructions`).
 
 use super::{super::request_ids::NamedCharge, CROWDED, CallEntries};
 use crate::{

@@ -43,8 +43,8 @@ impl CallEntries {
         self.pause - now
     }
 
-    /// Admits nobody before `ends`, unless a longer pause goes on. The turns that lie ahead come as much later as
-    /// the first of them has to, so that no window of them gets more units.
+    /// Admits nobody before `ends`, unless a longer pause goes on. The turns that lie ahead come as
+    /// much later as the first of them has to, so that no window of them gets more units.
     pub(in super::super) fn pause(
         &mut self,
         now: Timestamp,
@@ -81,8 +81,8 @@ impl CallEntries {
         Some(self.entries[at].stamp)
     }
 
-    /// Moves the first turn that lies ahead to the earliest time at which it has room, if it is the one
-    /// of this call. Returns the call's turn.
+    /// Moves the first turn that lies ahead to the earliest time at which it has room, if it is the
+    /// one of this call. Returns the call's turn.
     pub(in super::super) fn advance(
         &mut self,
         now: Timestamp,

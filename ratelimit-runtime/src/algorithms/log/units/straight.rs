@@ -1,6 +1,7 @@
-//! One unit of a log of plain timestamps, for plain calls: 609 instructions of a call that is admitted and 759 of
-//! one that is refused. By the functions of `Log::decide` it is 807 and 868, and with the ring's position and bounds
-//! written by `Timestamps` 3 % more than here (`--bench instructions`).
+//! One unit of a log of plain timestamps, for plain calls: 609 instructions of a call that is
+//! admitted and 759 of one that is refused. By the functions of `Log::decide` it is 807 and 868,
+//! and with the ring's position and bounds written by `Timestamps` 3 % more than here
+//! (`--bench instructions`).
 
 use super::{Bounds, Timestamps, units, wrapped};
 use crate::{
@@ -54,7 +55,8 @@ impl Timestamps {
     }
 }
 
-/// Takes one unit if fewer than the threshold are younger than the period: only one slot is written.
+/// Takes one unit if fewer than the threshold are younger than the period: only one slot is
+/// written.
 #[inline]
 fn take_one(
     (first, count): &mut (usize, usize),

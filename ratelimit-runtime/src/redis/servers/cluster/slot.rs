@@ -37,8 +37,8 @@ pub(in crate::redis) struct Range {
 }
 
 /// Reads the reply of `CLUSTER SLOTS`: `[first, last, [host, port, ..], ..]` for each range, the
-/// primary before its replicas. A node that reports no host is at `host`, to which the command was sent. `None` for
-/// a reply of another kind, or of more than [`MAX_NODES`].
+/// primary before its replicas. A node that reports no host is at `host`, to which the command was
+/// sent. `None` for a reply of another kind, or of more than [`MAX_NODES`].
 pub(in crate::redis) fn ranges(reply: &Value, host: &str) -> Option<Vec<Range>> {
     let Value::Array(ranges) = reply else { return None };
     if ranges.len() > usize::from(SLOTS) {

@@ -23,8 +23,8 @@ use crate::{
 /// The most nodes that are known by redirects alone.
 const MAX_REDIRECTED: usize = 16;
 
-/// The time for which a node without slots is kept after a redirect to it. A node that fails has one breaker, and
-/// one warning, while others redirect to it.
+/// The time for which a node without slots is kept after a redirect to it. A node that fails has
+/// one breaker, and one warning, while others redirect to it.
 const REDIRECTED: Duration = Duration::from_secs(60);
 
 /// The timeout of `CLUSTER SLOTS` at one node.
@@ -89,8 +89,8 @@ impl SlotMap {
         self.members().iter().any(|member| member.node.is_down())
     }
 
-    /// Returns the node at this address. A new one is added, unless it was `redirected` to and redirects have named
-    /// too many.
+    /// Returns the node at this address. A new one is added, unless it was `redirected` to and
+    /// redirects have named too many.
     pub(super) fn add_node(
         &self,
         address: &Address,
@@ -123,8 +123,8 @@ impl SlotMap {
         Node::managed(Connector::new(&self.target, address), name)
     }
 
-    /// Fetches the assignment from one node after the other, up to the first reply. The error is the cause at the
-    /// last node.
+    /// Fetches the assignment from one node after the other, up to the first reply. The error is
+    /// the cause at the last node.
     pub(super) async fn fetch(&self) -> Result<Vec<Range>, String> {
         let mut members = self.members();
         fastrand::shuffle(&mut members);

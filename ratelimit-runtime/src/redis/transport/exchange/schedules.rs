@@ -30,8 +30,8 @@ fn lost() -> RedisError {
     std::io::Error::from(std::io::ErrorKind::BrokenPipe).into()
 }
 
-/// Runs the task beside a caller that polls once. Returns the result that the caller gets, at once or after it
-/// was woken.
+/// Runs the task beside a caller that polls once. Returns the result that the caller gets, at once
+/// or after it was woken.
 fn awaited(exchange: &Arc<Exchange>, task: Thread<()>) -> Reply {
     let woken = Arc::<Woken>::default();
     let waker = Waker::from(Arc::clone(&woken));

@@ -48,7 +48,8 @@ impl Fixture {
         reply_to(&self.start(command)).await
     }
 
-    /// Sends the commands from a task each, which are all ready at once on the runtime's only worker.
+    /// Sends the commands from a task each, which are all ready at once on the runtime's only
+    /// worker.
     async fn send_all(self: &Arc<Self>, commands: &[&str]) -> Vec<Reply> {
         let fixture = Arc::clone(self);
         let commands: Vec<_> = commands.iter().copied().map(str::to_owned).collect();
@@ -98,10 +99,10 @@ impl Reply {
     }
 }
 
-/// Replies to each command by its name, a number. `FAIL` is an error, `LONG` a long one, `PUSH` comes
-/// behind a message that nobody asked for, `TWICE` has two replies, `STALL` none, and `ENDLESS` is one that is too
-/// long. `END`, `HALF` and `HTTP` end the connection: without a reply, in the middle of one, and after bytes of
-/// another protocol.
+/// Replies to each command by its name, a number. `FAIL` is an error, `LONG` a long one, `PUSH`
+/// comes behind a message that nobody asked for, `TWICE` has two replies, `STALL` none, and
+/// `ENDLESS` is one that is too long. `END`, `HALF` and `HTTP` end the connection: without a reply,
+/// in the middle of one, and after bytes of another protocol.
 async fn serve(mut client: DuplexStream, read: Arc<Mutex<Vec<String>>>) {
     let (mut input, mut text) = (vec![0; 1 << 16], String::new());
     while let Ok(length @ 1..) = client.read(&mut input).await {

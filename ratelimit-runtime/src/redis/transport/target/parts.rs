@@ -64,8 +64,8 @@ impl<'a> UrlParts<'a> {
             Some(parts) if transport != UNIX => parts,
             _ => (place, ""),
         };
-        // An unescaped character may end the login early. Its remainder would be read as a path, a query or a
-        // fragment, and might be quoted in a message.
+        // An unescaped character may end the login early. Its remainder would be read as a path, a
+        // query or a fragment, and might be quoted in a message.
         let allows_at = transport == UNIX || deployment == Deployment::Sentinel;
         if rest.contains('#') || path.contains('@') || query.contains('@') && !allows_at {
             return Err(Fault::malformed_url(ESCAPES));
