@@ -189,13 +189,13 @@ async fn a_caller_that_goes_after_its_command_was_sent_leaves_the_next_reply_to_
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_lost_connection_fails_each_command_as_written_or_not() {
     let fixture = Fixture::connect();
+    let of_task = Arc::clone(&fixture);
+    // By the only worker, so that all of them go out in one batch.
+    let all = async move { ["1", "2", "END", "4"].map(|name| of_task.start(name)) };
+    let all = tokio::spawn(all).await.unwrap();
     let number = Reply::Number;
-    for (exchange, expected) in ["1", "2", "END", "4"].map(|name| fixture.start(name)).iter().zip([
-        number(1),
-        number(2),
-        Reply::Written,
-        Reply::Written,
-    ]) {
+    let expected = [number(1), number(2), Reply::Written, Reply::Written];
+    for (exchange, expected) in all.iter().zip(expected) {
         assert_eq!(Reply::of(reply_to(exchange).await), expected);
     }
     assert_eq!(fixture.multiplexer.batches(), 1);
