@@ -30,8 +30,7 @@
 //! $ curl -i -X PUT -d '{"threshold": "abc"}' http://127.0.0.1:3000/limits/hello
 //! HTTP/1.1 422 Unprocessable Entity
 //!
-//! invalid type: string "abc", expected a whole number up to 4294967295, as `threshold`, `burst` and
-//! `concurrency` are
+//! invalid type: string "abc", expected a whole number up to 4294967295, as `threshold`, `burst` and `concurrency` are
 //! an override is such as {"threshold": 5, "period": "1m"}, or off
 //!
 //! $ curl -i -X DELETE http://127.0.0.1:3000/limits/nosuch

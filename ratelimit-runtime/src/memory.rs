@@ -1,9 +1,9 @@
 //! The memory store: one process, no server.
 //!
-//! Keys are spread over shards, each behind a mutex. A decision takes one lock and never awaits. It
-//! reads the processor's counter before the lock, and under the lock takes no earlier time than the
-//! shard's latest: timestamps are recorded in ascending order. Other clocks are read under the
-//! lock.
+//! Keys are spread over shards, each behind a mutex. A decision takes one lock, or none if its
+//! [refusal] is known, and never awaits. It reads the processor's counter before the lock, and
+//! under the lock takes no earlier time than the shard's latest: timestamps are recorded in
+//! ascending order. Other clocks are read under the lock.
 //!
 //! Floor 5: imports `algorithms`, `telemetry` and plain data. `limiter` and `redis` import it.
 

@@ -1,7 +1,8 @@
 //! The one path of a call: effective policy, validation, backend, telemetry, answer.
 //!
-//! [`Call::start`](super::start) is the only entry. [`Call::finish`] is the exit of every call that
-//! a store decides, except of plain ones that nobody else reads. Calls that may wait are decided in
+//! [`Call::start`](super::start) is the entry, also of calls that are [decided
+//! together](super::all) and not plain. [`Call::finish`] is the exit of every call that a store
+//! decides, except of plain ones that nobody else reads. Calls that may wait are decided in
 //! [`wait`](super::wait).
 
 use std::{sync::Arc, time::Duration};

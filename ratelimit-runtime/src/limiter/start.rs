@@ -4,9 +4,9 @@
 //! decides calls that have a cost or a request id, or take a permit. [`Call::start_any`] starts all
 //! others, and plain ones that are left undecided.
 //!
-//! The road of a call is two questions, [`Call::takes_one_unit`] and
-//! [`Call::takes_units_in_memory`]. As one function that returns an enum, a plain call takes 9 to
-//! 28 instructions more (`--bench instructions`).
+//! Two questions find the plain ones, [`Call::takes_one_unit`] and [`Call::takes_units_in_memory`].
+//! As one function that returns an enum, a plain call takes 9 to 28 instructions more
+//! (`--bench instructions`).
 
 use std::{pin::Pin, sync::Arc};
 

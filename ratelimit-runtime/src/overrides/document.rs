@@ -95,7 +95,7 @@ pub(super) fn parse_one(text: &str) -> Result<Override, Fault> {
     })
 }
 
-/// Parses a JSON object such as `{"threshold": 10}`, or the word of an enforcement.
+/// Parses a JSON object such as `{"threshold": 10}`, a list of such, or the word of an enforcement.
 impl FromStr for Override {
     type Err = OverrideError;
 
@@ -104,7 +104,8 @@ impl FromStr for Override {
     }
 }
 
-/// Writes the JSON object that is parsed as this override. Periods are rounded up to a millisecond.
+/// Writes the JSON that is parsed as this override: an object, or a list of those for several
+/// times. Periods are rounded up to a millisecond.
 impl fmt::Display for Override {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = serde_json::to_string(self).map_err(|_| fmt::Error)?;

@@ -29,8 +29,8 @@ use crate::policy::{OnStoreError, Policy, Tier};
 #[cfg_attr(
     feature = "overrides",
     doc = "
-Its text is the JSON object of files and of the hash on Redis; serde reads and writes the same. A word
-alone is read as the enforcement.
+Its text is the JSON object, or the list of such, of files and of the hash on Redis; serde reads and
+writes the same. A word alone is read as the enforcement.
 
 ```
 use ratelimit_runtime::{Enforcement, Override};

@@ -1,4 +1,4 @@
-//! Overrides in two hashes on Redis, those of limits and those of single callers. The only file
+//! Overrides in two hashes on Redis, those of limits and those of single callers. The only room
 //! here that imports `redis`.
 
 mod fields;

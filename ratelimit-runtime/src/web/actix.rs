@@ -66,7 +66,7 @@ pub(super) type Responder = Option<SharedFn<Refusal, HttpResponse>>;
 /// The future of a middleware's call.
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// 429, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the
+/// 429, 403, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the
 /// default [`HeaderSyntax`](super::HeaderSyntax); see [`Refusal`].
 impl ResponseError for RateLimitError {
     fn status_code(&self) -> StatusCode {

@@ -35,7 +35,7 @@ use super::{
 };
 use crate::error::RateLimitError;
 
-/// 429, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the
+/// 429, 403, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the
 /// default [`HeaderSyntax`](super::HeaderSyntax); see [`Refusal`].
 impl IntoResponse for RateLimitError {
     fn into_response(self) -> Response {
