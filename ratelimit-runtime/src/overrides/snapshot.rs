@@ -180,49 +180,51 @@ impl Snapshot {
     ) -> Effective<'a> {
         // That of the plan, and that of the limit.
         let names = [written.label(), Some(written.full_name())];
-        let of_caller = self.callers.find(names, caller);
-        let of_caller = || of_caller.into_iter().flatten();
+        let of_callers = self.callers.find(names, caller);
+        let of_caller = || of_callers.into_iter().flatten();
         let enforces = |it: &&Override| it.has_enforcement();
-        if let Some(mine) = of_caller().map(AppliedOverride::what).find(enforces)
-            && mine.deny
+        if let Some(what) = of_caller().map(AppliedOverride::what).find(enforces)
+            && what.deny
         {
             let answer = Denied::new(written, self.denied_for(names, caller));
             return Effective::answered(written, answer.into());
         }
-        let of_caller_by = |what: &Override| what.enforcement_of(|| place_in_share(caller));
-        let global = self.global.as_ref().and_then(|(global, _)| of_caller_by(global));
+        let enforcement_by = |what: &Override| what.enforcement_of(|| place_in_share(caller));
+        let global = self.global.as_ref().and_then(|(global, _)| enforcement_by(global));
         let globally = |own: Enforcement| global.map_or(own, |global| own.max(global));
-        let find = |name: PolicyName| self.find(name.hash(), name.text());
-        let limits = names.map(|name| name.and_then(find));
+        let entries = names.map(|name| name.and_then(|it| self.find(it.hash(), it.text())));
         let fits = || !self.unscalable.contains(written.shown_name().text());
         let scale_of_all = || self.scale.filter(|_| fits());
         // Only what all limits share applies: nothing is copied or computed.
-        if of_caller().next().is_none() && limits.iter().all(Option::is_none) {
+        if of_caller().next().is_none() && entries.iter().all(Option::is_none) {
             let declared = Effective::declared(written, globally(declared));
             return declared.scaled(scale_of_all()).answering(self.on_store_error);
         }
-        let limits = || limits.into_iter().flatten();
-        let of_limits = || limits().map(|limit| limit.merged.what());
-        let own = || of_caller().map(AppliedOverride::what).chain(of_limits());
-        let enforcement = globally(own().find_map(of_caller_by).unwrap_or(declared));
+        let of_limits = || entries.into_iter().flatten();
+        let limits = || of_limits().map(|limit| limit.merged.what());
+        // Those of the caller, the plan and the limit, in this order.
+        let own = || of_caller().map(AppliedOverride::what).chain(limits());
+        let enforcement = globally(own().find_map(enforcement_by).unwrap_or(declared));
         let scale = own().find_map(|what| what.scale_in_thousandths);
-        // It may fit other numbers.
+        // That of all limits may fit other numbers.
         let has_own = own().any(Override::has_numbers);
         let scale = scale.or(if has_own { self.scale } else { scale_of_all() });
         let on_store_error = own().find_map(|what| what.on_store_error).or(self.on_store_error);
-        let mine = of_caller().find(|mine| mine.what().has_numbers());
+
+        let numbers_of_caller = of_caller().find(|it| it.what().has_numbers());
         let has_numbers = |limit: &&LimitEntry| limit.merged.what().has_numbers();
+        let numbers_of_limit = || of_limits().find(has_numbers).map(|limit| &limit.merged);
         // Numbers of the caller or the plan would also be used in place of an applied candidate.
-        let of_limit = limits().find(|it| it.candidate.is_some() || has_numbers(it));
-        let candidate = of_limit
-            .filter(|_| mine.is_none())
+        let tries = of_limits().find(|it| it.candidate.is_some() || has_numbers(it));
+        let candidate = tries
+            .filter(|_| numbers_of_caller.is_none())
             .and_then(|limit| limit.candidate.as_ref())
             .and_then(|it| Some((it.policy(written, scale, on_store_error)?, Arc::clone(it))));
-        let mine = mine.map(|mine| (mine.what(), mine.apply(written)));
-        let of_limit = || limits().find(has_numbers).map(|limit| &limit.merged);
-        let numbers = mine.or_else(|| of_limit().map(|it| (it.what(), it.apply(written))));
-        let (by, overridden) = numbers.unzip();
-        let overridden = Effective::overridden(written, enforcement, overridden.flatten(), by);
+        let numbers = numbers_of_caller
+            .map(|it| (it.what(), it.apply(written)))
+            .or_else(|| numbers_of_limit().map(|it| (it.what(), it.apply(written))));
+        let (by, policy) = numbers.unzip();
+        let overridden = Effective::overridden(written, enforcement, policy.flatten(), by);
         overridden.scaled(scale).answering(on_store_error).trying(candidate)
     }
 
