@@ -1,9 +1,9 @@
 //! `cargo bench -p ratelimit-benches --bench memory [-- <part of a name>..]`
 //!
 //! The cost of a call in memory: the annotated function, the same function without the attribute,
-//! and the runtime called by hand. Cases cover every algorithm, admitted and refused calls, one, 10
-//! 000 and 1 000 000 callers, one thread and two. One peer is `governor`'s keyed limiter with its
-//! default clock and hasher, given a key built by `format!` or a ready one. The other is
+//! and the runtime called by hand. Cases cover every algorithm, admitted and refused calls, one,
+//! 10 000 and 1 000 000 callers, one thread and two. One peer is `governor`'s keyed limiter with
+//! its default clock and hasher, given a key built by `format!` or a ready one. The other is
 //! `trypema`'s local limiter. The [`Floor`] is what no exact limiter can leave out.
 //!
 //! All run in turn in one process; figures are medians of the rounds in nanoseconds per call and

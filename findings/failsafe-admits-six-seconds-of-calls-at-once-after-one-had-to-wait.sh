@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A bursty limit of Failsafe, the Java library, is so many calls in a period. What a quiet time has left over is dropped,
-# unless the last call before it had to wait for its turn: that one leaves a debt, and the limit then adds all periods
-# since to it without an end. Ten a second are 59 at once after six seconds, and 36,000 after an hour. So the first calls
-# after a quiet night are not limited, if the last one of the evening was.
+# A bursty limit of Failsafe, the Java library, is so many calls in a period, and a quiet period adds nothing to the
+# next one. But if the last call before the quiet time had to wait for its turn, each quiet period adds its calls,
+# without a bound: ten a second are 59 at once after six seconds, and 36,000 after an hour. So the first calls after a
+# quiet night are not limited, if the last one of the evening waited.
 . "$(dirname "$0")/setup"
 with_java dev.failsafe/failsafe
 cat >Finding.java <<'JAVA'

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Who waits in `acquire` of Guava's `RateLimiter` cannot be interrupted, unlike in Java's own locks, queues and
-# semaphores. A cancelled call sleeps to its turn and is let in: its thread is taken so long, its unit is spent, and the
-# work behind the limit runs, though nobody wants it any more. So `shutdownNow` of a pool lasts as long as the longest
-# wait, minutes if a large `acquire` went before. `tryAcquire` with a timeout sleeps in the same way.
+# Who waits in `acquire` of Guava's `RateLimiter` cannot be interrupted, unlike in `acquire` of Java's `Semaphore`. A
+# cancelled call sleeps to its turn and is let in: its thread is taken so long, its unit is spent, and the work behind
+# the limit runs, though nobody wants it any more. So after `shutdownNow` a pool ends only with the longest wait,
+# minutes if a large `acquire` went before. `tryAcquire` with a timeout sleeps in the same way.
 . "$(dirname "$0")/setup"
 with_java com.google.guava/guava
 cat >Finding.java <<'JAVA'

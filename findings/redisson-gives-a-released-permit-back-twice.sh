@@ -56,7 +56,7 @@ class Finding {
         long free = limiter.availablePermits();
         waiting.join();
         double waited = (System.nanoTime() - start) / 1e9;
-        System.out.printf("one in 4 s, released after 1 s: %d free, which who waits gets after %.1f s%n", free, waited);
+        System.out.printf("one in 4 s, released after 1 s: %d free, but the waiting call is admitted after %.1f s%n", free, waited);
         assert free == 1 && waited > 3.5;
         redis.shutdown();
     }

@@ -133,7 +133,7 @@ pub(crate) fn validate(specs: &[LimitSpec], errors: &mut Errors) {
         {
             errors.at(
                 max_wait,
-                "one of several limits may have a `max_wait`: two would hold what they have taken \
+                "only one of several limits may have a `max_wait`: two would hold what they have taken \
                  while they wait",
             );
         }

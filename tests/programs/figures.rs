@@ -1,4 +1,5 @@
-//! The figures of the guide and of the page of the benches are those of `benches/figures.json`, which `benches/compare` writes.
+//! The figures of the READMEs, the guide and the page of the benches are those of
+//! `benches/figures.json`, which `benches/compare` writes.
 //!
 //! `UPDATE_FIGURES=1 tests/run programs figures::` writes them into the pages.
 
@@ -97,7 +98,8 @@ impl Figures {
             PER_TIER.map(|name| self.of(&format!("bytes of a caller {at}, {name} of 3")))
         };
         let most = all("in memory").into_iter().fold(0., f64::max);
-        [vec![number(most, 9)], range(all("on Redis"))].concat()
+        let on_redis = ends(all("on Redis")).map(|bytes| number(bytes, 9));
+        [vec![number(most, 9)], on_redis.into()].concat()
     }
 
     /// Refusals by the deny cache in millions, and those by Redis.
@@ -155,6 +157,8 @@ fn ends(all: impl IntoIterator<Item = f64>) -> [f64; 2] {
 
 /// A number of that many digits, with spaces between thousands, and at most one digit after the point.
 fn number(value: f64, digits: i32) -> String {
+    // A difference of nothing may be below it.
+    let value = value.max(0.);
     let first = value.max(1e-9).log10().floor() + 1.;
     let unit = 10_f64.powf((first - f64::from(digits)).max(-1.));
     let rounded = (value / unit).round() * unit;
@@ -213,7 +217,7 @@ fn is_updated() -> bool {
 }
 
 #[test]
-fn the_guides_figures_are_those_of_the_benches() {
+fn the_figures_of_the_pages_are_those_of_the_benches() {
     let figures = Figures::read();
     let mut wrong = Vec::new();
     for (page, words, of) in sentences() {

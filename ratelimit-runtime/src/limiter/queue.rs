@@ -137,8 +137,8 @@ impl KeyQueue {
     /// Frees the turn of a call that leaves. Those behind it with the same charge move up, and the
     /// turn of the last of them is given back.
     fn free(&mut self, position: TurnPosition) {
-        // The call that becomes the first gets naps of its own. One behind it leaves the others
-        // theirs.
+        // Those behind the next first call let it pass for all naps. A call that leaves behind it
+        // changes none of them.
         if self.line.is_first(position) {
             self.line.grace = None;
         }

@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// A permit is renewed once it is older than this part of its timeout.
-// A deploy may so cut the timeout by two thirds: older processes still renew in time.
+// A deploy may so halve the timeout: processes of the old one still renew in time.
 const AGE: u32 = 3;
 
 /// A renewal comes this part of a timeout after it is due, so that one command renews several

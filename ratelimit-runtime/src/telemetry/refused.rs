@@ -216,8 +216,9 @@ impl CurrentMinute {
     fn find(&self, tag: u16, caller: &CallerBytes<'_>) -> Option<usize> {
         let (groups, _) = self.tags.as_chunks::<GROUP>();
         for (index, group) in groups.iter().enumerate() {
+            // Without an early end, as `contains` has one, the compiler compares the group as a
+            // vector.
             let mut has_tag = false;
-            // `contains` would end at the first one, and compare one by one.
             for known in group {
                 has_tag |= *known == tag;
             }
@@ -255,8 +256,8 @@ impl CurrentMinute {
         place
     }
 
-    /// Returns the place of a caller with the fewest refusals, the next one behind the latest
-    /// caller.
+    /// Returns the next place behind the latest caller with as few refusals as the one taken last,
+    /// or else the one with the fewest.
     #[cold]
     fn place_of_fewest(&self) -> usize {
         let places = (self.latest + 1..CALLERS).chain(0..=self.latest);

@@ -45,8 +45,8 @@ use crate::error::RateLimitError;
 /// The first two have a `QuotaFailure`, whose subject is the policy's name, with its plan.
 ///
 /// The metadata is for retry policies in a client's service config, which ignore `RetryInfo`. It
-/// makes a client that retries `RESOURCE_EXHAUSTED` wait as long as it must. It is at most 2 147
-/// 483 000, some 24 days. `TooLarge` has none, because clients count a -1 as a failure of the
+/// makes a client that retries `RESOURCE_EXHAUSTED` wait as long as it must. It is at most
+/// 2 147 483 000, some 24 days. `TooLarge` has none, because clients count a -1 as a failure of the
 /// server, and then retry their other calls less.
 ///
 /// Under a layer it is -1 if the wait is longer than the call's `grpc-timeout` leaves. A client

@@ -282,7 +282,7 @@ fn a_call_passes_after_its_naps_although_others_leave_the_line_behind_it() {
 }
 
 #[test]
-fn a_call_that_becomes_the_first_gets_naps_of_its_own() {
+fn the_next_first_call_is_given_all_naps() {
     let mut seats = TestQueue::local(&[('a', 1, 1), ('b', 1, 1), ('c', 1, 1)]);
     let now = seats.at(1);
     assert_eq!(seats.step_at('c', now), Next::Sleep(now + NAP));

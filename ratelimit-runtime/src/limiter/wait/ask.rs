@@ -173,7 +173,8 @@ impl Limiter {
         let redis = backend.redis()?;
         let on_store_error =
             backend.on_store_error(policy.answer(waiter.call.options.on_store_error));
-        // Other answers need one more question, without a wait. That of `deny` is this failure.
+        // Under `deny` this failure is the answer. Other settings decide by one more question,
+        // which does not wait.
         if now >= waiter.ends() && on_store_error == OnStoreError::Deny {
             return None;
         }

