@@ -43,8 +43,18 @@ async fn planned(plan: &str) -> Result<(), RateLimitError> {
 }
 
 /// The limits of the other tests, which run beside this one.
-const OTHERS: [&str; 9] =
-    ["by identity", "by plan", "report", "pairs", "fast", "slow", "plain", "p", "by hand"];
+const OTHERS: [&str; 10] = [
+    "by identity",
+    "by plan",
+    "report",
+    "pairs",
+    "fast",
+    "slow",
+    "plain",
+    "p",
+    "by hand",
+    "several",
+];
 
 #[tokio::test]
 async fn limits_that_no_test_has_seen_are_named_with_their_place() {
