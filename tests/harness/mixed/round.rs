@@ -1,6 +1,9 @@
 //! A round: the calls of all processes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem,
+};
 
 use super::{
     LIMITS, MIXED_DEADLINE, Note, NoteLine, NumberChange, ProcessNotes, Reply, Span,
@@ -141,6 +144,9 @@ impl MixedRound {
                     let declared = LIMITS[limit].number().into();
                     numbers[limit]
                         .set(Some(if number == 0 { declared } else { number }), (from, line.at));
+                    if mem::take(&mut is_slow[limit]) {
+                        self.slowed.push((limit, (from, line.at)));
+                    }
                 }
                 Note::Slows(limit, from) => {
                     is_slow[limit] = true;

@@ -29,6 +29,11 @@ impl MixedRound {
                 is_soon && *later + self.delay(process, at) < at + it.period_micros()
             });
             let next = next.filter(|_| !self.was_lost((earliest, at)));
+            // Under another period, the caller is warned once more.
+            let changes = self.slowed.iter().filter(|(other, _)| *other == limit);
+            let next = next.filter(|next| {
+                changes.clone().all(|(_, change)| !overlaps(*change, (earliest, next.2)))
+            });
             if let Some((other, _, later)) =
                 next.filter(|it| !self.began_anew(limit, (earliest, it.2)))
             {

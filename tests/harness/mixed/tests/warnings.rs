@@ -22,6 +22,12 @@ fn two_warnings_in_a_period_break_the_rule() {
     late.gaps.push(Gap { process: Some(0), runtime: 0, span: (START, START + 200 * MS) });
     late.is_sound();
     with(510 * MS).note(1, 0, 300 * MS, Note::Reset(FIXED, 200 * MS)).is_sound();
+    // Under another period it is another one.
+    let slow = |limit| with(510 * MS).note(0, 0, 5 * MS, Note::Slows(limit, 4 * MS));
+    let slow_until = |limit| slow(limit).note(0, 0, 300 * MS, Note::Overrides(limit, 0, 290 * MS));
+    slow_until(FIXED).is_sound();
+    slow_until(LEDGER).breaks("warned");
+    slow(LEDGER).breaks("warned");
     with(510 * MS).note(1, 0, 300 * MS, Note::Reset(LEDGER, 200 * MS)).breaks("warned");
 }
 
