@@ -58,7 +58,7 @@ fn cases() -> Vec<Barred> {
         (("token_bucket", annotated!(bucket)), ADMITTED),
         (("by hand, refused", by_hand(limiter(), 1)), "at most 600"),
         (("by hand", by_hand(limiter(), 0)), "at most 600"),
-        (("sliding_window 3, refused, 100 callers", in_turn(annotated!(window_3), 100)), "-"),
+        (("sliding_window 3, refused, 100 callers", in_turn(annotated!(window_of_many), 100)), "-"),
         (("on Redis, remembered refusal", remembered()), "-"),
         (("on Redis, units on lease", leased()), "-"),
     ];

@@ -53,6 +53,7 @@ pub mod calls {
     // full again before their caller returns would be collected, and measured as new ones.
     calls! {
         window_3: sliding_window "366d" 3,
+        window_of_many: sliding_window "366d" 3,
         window_100: sliding_window "366d" 100,
         window_1_000: sliding_window "366d" 1_000,
         window_100_000: sliding_window "366d" 100_000,
