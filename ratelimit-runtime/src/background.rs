@@ -2,8 +2,8 @@
 //! limiter.
 //!
 //! A runtime of the program may block a thread, or end. Work that others depend on would then stop.
-//! So posted commands are sent, permits renewed, leases exchanged, turns asked for and connections
-//! kept by the tasks of one thread, which starts with the first limiter on Redis.
+//! The tasks of one thread, which starts with the first limiter on Redis, therefore send posted
+//! commands, renew permits, exchange leases, ask for turns and keep connections.
 //!
 //! The bytes of a connection are carried by the [runtime that made the limiter](Home), because
 //! callers are near. Carried by the thread, a call took up to twice the processor time, with 64

@@ -87,7 +87,7 @@ impl Call<'_> {
         }
         match policy.validate_call(options.cost, options.leave) {
             Ok(Ok(())) => {}
-            // Too large for the candidate is a refusal. A broken rule says nothing about the call.
+            // Too large for the candidate is a refusal. A broken rule is no answer to the call.
             Ok(Err(_)) => return self.record_trial(&trial, false),
             Err(_) => return,
         }
@@ -145,7 +145,7 @@ impl Call<'_> {
         decided: Replied<Outcome>,
     ) {
         let Ok(outcome) = decided else { return };
-        // An answer that nobody has counted says nothing about the numbers of the candidate.
+        // An answer that nobody has counted does not compare with the candidate's.
         if !outcome.decided_by.counts() {
             return;
         }

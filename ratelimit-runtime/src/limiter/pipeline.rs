@@ -343,7 +343,7 @@ impl<'a> Call<'a> {
     /// answer clients.
     fn tell_turn(self, error: &mut Exceeded) {
         if error.is_shared() && observe::is_observed() {
-            // All clients without a caller of their own look alike: none is told its turn again.
+            // All clients without a caller of their own look alike: none gets its turn again.
             let client = caller::current().filter(|it| !it.is_shared());
             let limit = (error.policy(), self.caller);
             let wait = self.limiter.inner.spread.turn(limit, client, error, self.options.cost);

@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for Whole {
             type Value = Whole;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                // It is not told which of the three it reads.
+                // A visitor does not know which of the three fields it reads.
                 f.write_str(
                     "a whole number up to 4294967295, as `threshold`, `burst` and `concurrency` are",
                 )

@@ -31,7 +31,7 @@ impl CallEntries {
         let sum = self.entries.back().map_or(before, |newest| newest.sum) + u64::from(units);
         let left = most.checked_sub(sum - before);
         let refused = match left {
-            // A refusal of several units also says when fewer are free.
+            // A refusal of several units also has the time at which fewer are free.
             None if units > 1 => return None,
             None => Some((self.leaving(period, now, sum - before - most)?, self.newest()?)),
             // The buffer has to grow, and only the long way asks for memory.
