@@ -54,7 +54,8 @@ pub mod calls {
     calls! {
         window_3: sliding_window "366d" 3,
         window_of_many: sliding_window "366d" 3,
-        window_100: sliding_window "366d" 100,
+        // A multiple of 16: the next sample is due while all calls are refused.
+        window_96: sliding_window "366d" 96,
         window_1_000: sliding_window "366d" 1_000,
         window_100_000: sliding_window "366d" 100_000,
         window: sliding_window "1ms" 100_000,

@@ -164,8 +164,9 @@ impl Decision {
     }
 
     /// Sets the permit that the call holds, if it holds one.
-    pub(crate) fn set_permit(&mut self, permit: Option<Arc<dyn Permit>>) {
-        self.permit = permit;
+    #[inline(always)]
+    pub(crate) fn holding(self, permit: Option<Arc<dyn Permit>>) -> Self {
+        Self { permit, ..self }
     }
 
     /// Returns the permit that the call holds.

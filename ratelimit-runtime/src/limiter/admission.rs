@@ -66,8 +66,6 @@ impl Admission for Decision {
 
     #[inline(always)]
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self {
-        let mut decision = decision();
-        decision.set_permit(permit);
-        decision
+        decision().holding(permit)
     }
 }

@@ -113,7 +113,7 @@ impl Call<'_> {
     #[inline(always)]
     pub(super) fn take_units<A: Admission, const IS_SINGLE: bool>(self) -> Started<Answer<A>> {
         // Before the call is counted, so that the first call of a thread is a sample.
-        let is_sampled = self.counters.is_some_and(|limit| limit.of_thread().is_sampled());
+        let is_sampled = self.counters.is_some_and(|limit| limit.of_thread().is_sample_due());
         if A::READS || is_sampled || observe::is_observed() {
             return self.take_units_and_read::<A, IS_SINGLE>(is_sampled);
         }
@@ -142,13 +142,15 @@ impl Call<'_> {
         if observe::is_observed() {
             return self.finish_observed(&answer.outcome(decided_by, at));
         }
+        // A refused one, too: while all calls are refused, the next sample would stay due, and each
+        // would be read.
+        if is_sampled && let Some(counters) = self.counters {
+            counters.sample(self.policy, 0, answer.numbers.remaining);
+        }
         if let Some(wait) = answer.refusal() {
             return self.refuse(wait, answer.reset(), decided_by, at);
         }
         let permit = self.count_taken::<IS_SINGLE>(decided_by);
-        if is_sampled && let Some(counters) = self.counters {
-            counters.sample(self.policy, 0, answer.numbers.remaining);
-        }
         let outcome = || answer.outcome(decided_by, at);
         Started::Ready(Ok(A::new(permit, || self.counted(request, outcome()))))
     }

@@ -32,6 +32,9 @@ pub(super) const FURTHER_TIERS: usize = 7;
 /// The places for the counts of threads. More threads share them.
 const PLACES: usize = 8;
 
+/// One of so many admitted calls is sampled.
+const SAMPLED_CALLS: u64 = 16;
+
 /// The number of shares that a quota is divided into: see [`LimitCounters::used`].
 pub(super) const WHOLE: u32 = 1 << 16;
 
@@ -41,6 +44,8 @@ pub(super) const WHOLE: u32 = 1 << 16;
 #[repr(align(128))]
 pub(crate) struct CallCounts {
     pub(super) calls: [[AtomicU64; DECIDERS]; VERDICTS],
+    /// The number of admitted calls from which on the next call is sampled.
+    next_sample: AtomicU64,
     /// The units of the calls with each verdict, less one for each call.
     pub(super) further_units: [AtomicU64; VERDICTS],
     /// The refused calls by tier, from the second tier on.
@@ -200,7 +205,7 @@ impl LimitCounters {
     #[inline]
     pub(super) fn count_numbers(&self, policy: &Policy, verdict: Verdict, numbers: &Outcome) {
         match verdict {
-            Verdict::Admitted if self.of_thread().is_sampled() => {
+            Verdict::Admitted if self.of_thread().is_sample_due() => {
                 self.sample(policy, numbers.tier, numbers.remaining);
             }
             Verdict::Refused => self.count_refusal(numbers.tier),
@@ -209,9 +214,12 @@ impl LimitCounters {
         }
     }
 
-    /// Samples a call: its policy, and the share that its caller has used of a tier.
+    /// Samples a call: its policy, and the share that its caller has used of a tier. The call is not
+    /// yet [counted](Self::count).
     #[cold]
     pub(crate) fn sample(&self, policy: &Policy, tier: u8, remaining: u32) {
+        let counts = self.of_thread();
+        counts.next_sample.store(counts.admitted() + SAMPLED_CALLS, Ordering::Relaxed);
         let quota = policy.quota_of(policy.tier_of(tier));
         let left = u64::from(remaining) * u64::from(WHOLE) / u64::from(quota.max(1));
         let used = WHOLE.saturating_sub(u32::try_from(left).unwrap_or(WHOLE));
@@ -241,14 +249,40 @@ impl LimitCounters {
 }
 
 impl CallCounts {
-    /// Returns `true` for one of a thread's sixteen admitted calls, the first among them. Most
-    /// calls are admitted without reading what is left: it is read for these.
+    /// Returns `true` if the next call is to be sampled. Most calls are admitted without reading what
+    /// is left: it is read for one of a thread's sixteen admitted calls, the first among them.
     #[inline]
-    pub(crate) fn is_sampled(&self) -> bool {
+    pub(crate) fn is_sample_due(&self) -> bool {
+        self.admitted() >= self.next_sample.load(Ordering::Relaxed)
+    }
+
+    /// Returns the admitted calls that a store has counted.
+    #[inline]
+    fn admitted(&self) -> u64 {
         let admitted = &self.calls[Verdict::Admitted as usize];
         let of = |decided_by| admitted[decided_by as usize].load(Ordering::Relaxed);
-        // The deciders whose admitted calls are counted in a store.
-        let admitted = of(DecidedBy::Store) + of(DecidedBy::Lease) + of(DecidedBy::Fallback);
-        admitted.is_multiple_of(16)
+        of(DecidedBy::Store) + of(DecidedBy::Lease) + of(DecidedBy::Fallback)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Limiter;
+
+    #[tokio::test]
+    async fn a_refused_call_is_a_sample_too() {
+        let limiter = Limiter::in_memory();
+        let threshold = u32::try_from(SAMPLED_CALLS).unwrap();
+        let policy = Policy::fixed_window("samples", Duration::from_secs(3_600), threshold);
+        for _ in 0..SAMPLED_CALLS {
+            limiter.check(&policy, "alice").await.unwrap();
+        }
+        let is_due = || counters_of(&policy).of_thread().is_sample_due();
+        assert!(is_due());
+        limiter.check(&policy, "alice").await.unwrap_err();
+        assert!(!is_due());
     }
 }
