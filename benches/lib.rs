@@ -36,17 +36,42 @@ pub mod calls {
     }
 
     macro_rules! calls {
-        ($($name:ident: $algorithm:ident $period:literal $threshold:literal,)*) => {$(
-            /// A limited function.
-            ///
-            /// # Errors
-            ///
-            /// The refusal.
-            #[rate_limit(algorithm = $algorithm, period = $period, threshold = $threshold, key = (tenant, user))]
-            pub async fn $name(tenant: &str, user: u32) -> Done {
-                Ok(())
+        ($($name:ident: $algorithm:ident $period:literal $threshold:literal,)*) => {
+            $(
+                /// A limited function.
+                ///
+                /// # Errors
+                ///
+                /// The refusal.
+                #[rate_limit(algorithm = $algorithm, period = $period, threshold = $threshold, key = (tenant, user))]
+                pub async fn $name(tenant: &str, user: u32) -> Done {
+                    Ok(())
+                }
+            )*
+
+            /// The same functions, counted by a limiter that they are given.
+            pub mod counted_by {
+                use ratelimit_runtime::{Limiter, rate_limit};
+
+                $(
+                    /// A limited function.
+                    ///
+                    /// # Errors
+                    ///
+                    /// The refusal.
+                    #[rate_limit(
+                        algorithm = $algorithm,
+                        period = $period,
+                        threshold = $threshold,
+                        key = (tenant, user),
+                        limiter = limiter
+                    )]
+                    pub async fn $name(limiter: &Limiter, tenant: &str, user: u32) -> super::Done {
+                        Ok(())
+                    }
+                )*
             }
-        )*};
+        };
     }
 
     // Small thresholds refuse all but the first calls; the others admit at any rate. Keys that are
@@ -140,10 +165,18 @@ pub fn by_hand(limiter: &Limiter, policy: usize) -> Box<dyn Fn(u32) + Sync + '_>
     })
 }
 
-/// A call of the annotated function of this name, for the caller of a number.
+/// A call of the annotated function of this name, for the caller of a number. With a limiter it
+/// counts the call.
 #[macro_export]
 macro_rules! annotated {
     ($name:ident) => {
         Box::new(|user| $crate::call!($crate::calls::$name(std::hint::black_box("acme"), user)))
     };
+    ($name:ident, $limiter:expr) => {{
+        let limiter = $limiter;
+        Box::new(move |user| {
+            let tenant = std::hint::black_box("acme");
+            $crate::call!($crate::calls::counted_by::$name(&limiter, tenant, user));
+        })
+    }};
 }
