@@ -32,9 +32,8 @@ pub(crate) struct Counter {
 }
 
 /// The time of the last write in two parts, so that a call in the same window divides nothing: the
-/// start of its window, and the time since then. That has fewer bits than the longest period, which
-/// are
-/// 45. Those above the 32nd are in the high bits of `period`.
+/// start of its window, and the time since then. That has at most the 45 bits of the longest
+/// period. Those above the 32nd are in the high bits of `period`.
 #[derive(Clone, Copy, Default)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
 #[repr(C, packed)]
@@ -85,24 +84,24 @@ impl OneTier<Counter> {
         if self.packed.period() != period || latest > now {
             return None;
         }
-        let (start, previous, current) = if now < latest + period {
-            (latest, previous, current)
-        } else {
-            let start = now.window_start(period);
+        let mut counter = Counter { previous, current, ..Counter::empty(period) };
+        let mut start = latest;
+        if now >= latest + period {
+            start = now.window_start(period);
             // An older window than the one before this one has no weight any more.
-            let previous = if start - period <= latest { current } else { 0 };
-            (start, previous, 0)
-        };
-        let counter = Counter { previous, current, ..Counter::empty(period) };
+            counter.previous = if start - period <= latest { current } else { 0 };
+            counter.current = 0;
+        }
         let ends = start + period - now;
         let position = || Position::new(counter, ends, *tier);
         // Without units in the window before, there is nothing to weigh.
-        let is_below = current.checked_add(units).is_some_and(|all| all <= tier.threshold());
-        if !(previous == 0 && is_below || position().has_room(units)) {
+        let all = counter.current.checked_add(units);
+        let is_below = all.is_some_and(|all| all <= tier.threshold());
+        if !(counter.previous == 0 && is_below || position().has_room(units)) {
             let (wait, reset) = (position().wait(units), counter.lasts_by(ends));
             return A::refused_unit(policy, units, wait, reset);
         }
-        let after = Counter { current: current + units, ..counter };
+        let after = Counter { current: counter.current + units, ..counter };
         self.packed = PackedCounter::new(after, start, now);
         // The units of this window still weigh in the next one.
         Some(A::taken(ends + period, || {
