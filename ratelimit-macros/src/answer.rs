@@ -5,7 +5,7 @@
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{Expr, ExprClosure, Pat, ReturnType, spanned::Spanned};
+use syn::{Expr, ExprClosure, Pat, ReturnType, Type, spanned::Spanned};
 
 use crate::{args::Args, errors::Errors, function::Function, value::ungrouped};
 
@@ -71,7 +71,12 @@ impl Otherwise {
     }
 
     /// Returns the statements that end a refused call.
-    pub(crate) fn tokens(&self, function: &Function, refusal: &Ident) -> TokenStream {
+    pub(crate) fn tokens(
+        &self,
+        function: &Function,
+        refusal: &Ident,
+        private: &TokenStream,
+    ) -> TokenStream {
         let Self { error, value } = self;
         let error = error.as_ref().map(|error| quote!(let #error = #refusal;));
         match value {
@@ -81,7 +86,12 @@ impl Otherwise {
             }
             value => {
                 let value = function.localize(value);
-                quote!(#error return #value)
+                // The compiler would warn that the `return` of a `panic!(..)` is unreachable.
+                if let Type::Never(_) = function.output() {
+                    return quote!(#error #value);
+                }
+                // It does not see that of a branch. The user may forbid an `allow`.
+                quote!(#error return if false { #private::never() } else { #value })
             }
         }
     }

@@ -10,7 +10,7 @@ use syn::{
     Path, PathArguments, ReturnType, Stmt, Type, TypeParamBound,
 };
 
-use crate::tokens::binds as binds_name;
+use crate::tokens::bound_names;
 
 /// A body that ends in `Box::pin(async move { .. })`.
 pub(crate) struct Boxed {
@@ -64,10 +64,14 @@ impl Boxed {
         })
     }
 
-    /// Returns `true` if a statement before the body binds the name to a parameter.
-    pub(crate) fn binds_parameter(&self, name: &Ident) -> bool {
-        let bindings = &self.future.block.stmts[..self.bindings];
-        bindings.iter().any(|it| matches!(it, Stmt::Local(local) if binds_name(&local.pat, name)))
+    /// Returns the names that the statements before the body bind to parameters.
+    pub(crate) fn parameters(&self) -> Vec<&Ident> {
+        let bindings = self.future.block.stmts[..self.bindings].iter();
+        let names = bindings.map(|binding| match binding {
+            Stmt::Local(local) => bound_names(&local.pat),
+            _ => Vec::new(),
+        });
+        names.flatten().collect()
     }
 
     /// Returns the tokens with `self` under its name at the position of the prologue.

@@ -176,12 +176,8 @@ impl Check<'_> {
         let private = self.private();
         if let Some(otherwise) = &spec.answer.otherwise {
             let pattern = pattern(otherwise.pattern(it));
-            let value = otherwise.tokens(function, it);
-            // The value of `panic!(..)` is never returned.
-            return quote! {
-                #[allow(unreachable_code, clippy::diverging_sub_expression)]
-                #private::Err(#pattern) => { #value; }
-            };
+            let value = otherwise.tokens(function, it, &private);
+            return quote!(#private::Err(#pattern) => { #value; });
         }
         let (pattern, refused) = (pattern(it.to_token_stream()), function.refused(&spec.krate, it));
         quote!(#private::Err(#pattern) => return #refused,)

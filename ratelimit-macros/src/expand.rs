@@ -46,9 +46,11 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
     // The item is always emitted, and first: its callers and completion in it still work.
     if let Some(errors) = errors.into_tokens() {
         let half_typed = completion::half_typed(&attributes, &output, &krate);
-        let function = assemble(&function, &Prologue::half_typed(half_typed));
-        // The compiler does not see the arguments: parameters that only they name are unused.
-        return quote!(#[allow(unused)] #function #errors);
+        let named = stacked::named_parameters(&attributes, &function);
+        // The compiler does not see the arguments: parameters that only they name would be unused.
+        let before = quote!(#half_typed #(let _ = &#named;)*);
+        let function = assemble(&function, &Prologue::half_typed(before));
+        return quote!(#function #errors);
     }
     // What is typed has no error: the usual code follows, with the cursor in it.
     if typed.is_some() {

@@ -17,7 +17,7 @@ use crate::{
     errors::Errors,
     fallible::Fallible,
     return_type,
-    tokens::{binds, spanned},
+    tokens::{bound_names, spanned},
 };
 
 /// Advice where a macro for mocks has copied the attribute, such as to `expect_get` of a method
@@ -210,13 +210,20 @@ impl Function {
 
     /// Returns `true` if a parameter has this name.
     pub(crate) fn has_parameter(&self, name: &Ident) -> bool {
-        let in_signature = self.signature.inputs.iter().any(|input| match input {
-            FnArg::Receiver(_) => false,
-            FnArg::Typed(input) => binds(&input.pat, name),
+        self.parameters().contains(&name)
+    }
+
+    /// Returns the names of the parameters.
+    pub(crate) fn parameters(&self) -> Vec<&Ident> {
+        let in_signature = self.signature.inputs.iter().flat_map(|input| match input {
+            FnArg::Receiver(_) => Vec::new(),
+            FnArg::Typed(input) => bound_names(&input.pat),
         });
-        let in_body =
-            matches!(&self.body, Some((_, Body::Boxed(boxed))) if boxed.binds_parameter(name));
-        in_signature || in_body
+        let in_body = match &self.body {
+            Some((_, Body::Boxed(boxed))) => boxed.parameters(),
+            _ => Vec::new(),
+        };
+        in_signature.chain(in_body).collect()
     }
 
     /// Returns `true` if a type parameter of the function has this name.

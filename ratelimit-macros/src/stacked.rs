@@ -8,6 +8,7 @@ use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{
     Meta, Path,
+    ext::IdentExt,
     parse::{Parse, Parser},
     spanned::Spanned,
 };
@@ -54,6 +55,20 @@ fn contains(tokens: &TokenStream, name: &str) -> bool {
         TokenTree::Group(group) => contains(&group.stream(), name),
         _ => false,
     })
+}
+
+/// Returns the parameters of the function that the arguments name, also in a format string.
+pub(crate) fn named_parameters<'a>(
+    attributes: &[LimitAttribute],
+    function: &'a Function,
+) -> Vec<&'a Ident> {
+    let texts: Vec<_> = attributes.iter().map(|it| it.arguments.to_string()).collect();
+    let is_in_name = |mark: char| mark.is_alphanumeric() || mark == '_';
+    let words: HashSet<_> =
+        texts.iter().flat_map(|text| text.split(|mark| !is_in_name(mark))).collect();
+    let mut parameters = function.parameters();
+    parameters.retain(|it| words.contains(&*it.unraw().to_string()));
+    parameters
 }
 
 /// Takes the attributes of this name off the function.

@@ -6,10 +6,9 @@ use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Pat, token::Brace};
 
-/// Returns `true` if the pattern binds the name.
-pub(crate) fn binds(pattern: &Pat, name: &Ident) -> bool {
+/// Returns the names that the pattern binds.
+pub(crate) fn bound_names(pattern: &Pat) -> Vec<&Ident> {
     let inner: Vec<&Pat> = match pattern {
-        Pat::Ident(it) if it.ident == *name => return true,
         Pat::Ident(it) => it.subpat.iter().map(|(_, it)| &**it).collect(),
         Pat::Or(it) => it.cases.iter().collect(),
         Pat::Paren(it) => vec![&it.pat],
@@ -21,7 +20,8 @@ pub(crate) fn binds(pattern: &Pat, name: &Ident) -> bool {
         Pat::Type(it) => vec![&it.pat],
         _ => Vec::new(),
     };
-    inner.into_iter().any(|it| binds(it, name))
+    let own = if let Pat::Ident(it) = pattern { Some(&it.ident) } else { None };
+    own.into_iter().chain(inner.into_iter().flat_map(bound_names)).collect()
 }
 
 /// Returns braces at the position of the user's, marked as generated. With the user's own span,

@@ -101,10 +101,13 @@ async fn two(user: User) -> Result<Page, AppError> {
                     ::ratelimit_runtime::__private::admitted(__ratelimitheld_1),
                 )
             }
-            #[allow(unreachable_code, clippy::diverging_sub_expression)]
             ::ratelimit_runtime::__private::Err((1usize, __ratelimit)) => {
                 let error = __ratelimit;
-                return Page::busy(error);
+                return if false {
+                    ::ratelimit_runtime::__private::never()
+                } else {
+                    Page::busy(error)
+                };
             }
             ::ratelimit_runtime::__private::Err((_, __ratelimit)) => {
                 return ::ratelimit_runtime::FromRejection::from_rejection(__ratelimit);

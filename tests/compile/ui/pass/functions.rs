@@ -10,6 +10,7 @@
     missing_docs,
     unused_qualifications
 )]
+#![forbid(unreachable_code, unused_variables, clippy::diverging_sub_expression)]
 #![allow(clippy::missing_errors_doc, reason = "they are all alike here")]
 #![allow(clippy::redundant_pub_crate, reason = "`unreachable_pub` asks for the contrary")]
 
@@ -154,6 +155,30 @@ pub async fn keyword() -> Result<u32, RateLimitError> {
     Ok(r#try.remaining())
 }
 
+/// A refused call never returns.
+#[rate_limit(otherwise = |error| panic!("{error}"))]
+pub async fn panics() -> u32 {
+    1
+}
+
+/// No call returns.
+#[rate_limit(otherwise = panic!("refused"))]
+pub async fn never_returns() -> ! {
+    std::future::pending().await
+}
+
+/// The value of a refused call becomes the return type.
+#[rate_limit(otherwise = Box::new("busy"))]
+pub async fn coerced() -> Box<dyn Display> {
+    Box::new(1)
+}
+
+/// The return type is the one of both values.
+#[rate_limit(otherwise = String::from("busy"))]
+pub async fn hidden() -> impl Display {
+    String::new()
+}
+
 fn assert_send<T: Send>(_: T) {}
 
 /// Names of a body do not reach the prologue, nor the other way round.
@@ -238,6 +263,7 @@ fn main() {
     assert_send(Arc::clone(&service).by_arc());
     drop(Service { limiter: Limiter::in_memory() }.by_value());
     drop(reply());
+    drop((panics(), never_returns(), coerced(), hidden()));
     drop(keyword());
     drop(hygiene::shadowed());
     drop(renamed::by_path());
