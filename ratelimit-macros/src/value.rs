@@ -127,7 +127,8 @@ pub(crate) fn units(name: &str, expr: Expr) -> syn::Result<Value> {
     Ok(Value { expr, number, kind: Kind::Units })
 }
 
-/// Parses a share: a string of percent, an integer literal or an expression.
+/// Parses a share: a string of percent, an integer literal or an expression. The string is what
+/// documents of overrides take: digits without a zero before them, and the sign.
 pub(crate) fn percent(name: &str, expr: Expr) -> syn::Result<Value> {
     let wrong = |at: &Lit| {
         let message = format!(
@@ -139,10 +140,13 @@ pub(crate) fn percent(name: &str, expr: Expr) -> syn::Result<Value> {
         Some(Written::Other(lit)) => {
             let Lit::Str(text) = lit else { return Err(wrong(lit)) };
             let text = text.value();
-            // `parse` takes a sign.
-            let unsigned = text.strip_suffix('%').filter(|number| !number.starts_with('+'));
-            let percent = unsigned.and_then(|number| number.trim_end().parse().ok());
-            let number = Some(percent.ok_or_else(|| wrong(lit))?);
+            let number =
+                text.strip_suffix('%').and_then(|number| number.trim().parse::<u64>().ok());
+            let written = format!("{}%", number.ok_or_else(|| wrong(lit))?);
+            if written != text {
+                let message = format!("`{name}` is written `{written:?}`");
+                return Err(syn::Error::new_spanned(lit, message));
+            }
             Ok(Value { expr, number, kind: Kind::Units })
         }
         _ => units(name, expr),

@@ -20,6 +20,11 @@ async fn a_fraction_of_a_percent() -> Done {
     Ok(())
 }
 
+#[rate_limit(threshold = 100, leave = "20 %")]
+async fn with_a_space() -> Done {
+    Ok(())
+}
+
 #[rate_limit(threshold = 100, leave = 0.2)]
 async fn a_fraction() -> Done {
     Ok(())

@@ -72,4 +72,9 @@ async fn signed() -> Done {
     Ok(())
 }
 
+#[rate_limit(threshold = 100, warn_at = "080%")]
+async fn with_a_zero() -> Done {
+    Ok(())
+}
+
 fn main() {}
