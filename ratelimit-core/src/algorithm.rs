@@ -17,9 +17,9 @@ pub enum Algorithm {
     /// most that much later. Its units can then be raised, but are not given back. Without a
     /// request id, it is counted twice if it is sent to Redis again because its reply was lost.
     /// Calls of one unit join none if all thresholds are at most 100 000. A call beyond 100 000
-    /// entries is refused, with no unit left, until the oldest one has left the window. On Redis
-    /// the wait of a refusal is a lower bound where more than 4 096 calls have to leave the window
-    /// first.
+    /// entries is refused, with no unit left, until no policy of its name counts the oldest one. On
+    /// Redis the wait of a refusal is a lower bound where more than 4 096 calls have to leave the
+    /// window first.
     SlidingWindow,
     /// Two adjacent windows. Of the earlier one, the share counts that a window ending now still
     /// covers. A call is admitted if and only if

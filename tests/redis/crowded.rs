@@ -139,3 +139,20 @@ async fn a_full_log_refuses_until_its_oldest_entry_leaves() {
     assert!(next.remaining() > 1_000_000 - 100_013);
     assert!(entries(&server) < 100_000);
 }
+
+#[tokio::test]
+async fn a_full_log_refuses_until_no_policy_counts_its_oldest_entry() {
+    let daily = Policy::sliding_window("crowded", DAY, 1_000_000);
+    let minutely = Policy::sliding_window("crowded", 60 * SECOND, 1_000_000);
+    let server = RedisServer::start();
+    let limiter = uncached(&server.url()).await;
+    limiter.check(&daily, "alice").cost(5).request_id(1).await.unwrap();
+    fill(&server, &daily, 99_999, DAY / 24);
+    let refused = exceeded(limiter.check(&minutely, "alice").cost(5).request_id(2).await);
+    // The longer one counts until its last call is longer ago than its period.
+    assert!(refused.retry_after().abs_diff(DAY) < 20 * SECOND, "{refused:?}");
+    // An override has shortened the period: the entries count again when it is removed.
+    limiter.overrides().here().set("crowded", Override::new().period(60 * SECOND)).unwrap();
+    let refused = exceeded(limiter.check(&daily, "alice").cost(5).request_id(2).await);
+    assert!(refused.retry_after().abs_diff(DAY * 23 / 24) < 20 * SECOND, "{refused:?}");
+}

@@ -71,9 +71,9 @@ fn number(value: &Value) -> Option<u64> {
 /// The scripts, in the order of [`StateKind::ALL`].
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script {
-        text: Text::new(sources::SLIDING_WINDOW[0], "85aabe6106402cf1081427bf11285e6f2752eee8"),
-        gated: Text::new(sources::SLIDING_WINDOW[1], "58e7649320f5dc9d742fe3de8f7e2e04ac334376"),
-        lease: Text::new(sources::LEASE_OF_LOG, "6bc68caf759e3432615148a26699f3067c0b2665"),
+        text: Text::new(sources::SLIDING_WINDOW[0], "84b73aec37bc76411c29884d5608bf62468d27ac"),
+        gated: Text::new(sources::SLIDING_WINDOW[1], "239b70932ad88dbde018093d870ef1e0ae636094"),
+        lease: Text::new(sources::LEASE_OF_LOG, "2a0867e30663b6cba6104646b70dae200be91b05"),
         push_tier: push_window,
     },
     Script {

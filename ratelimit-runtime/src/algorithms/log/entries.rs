@@ -83,7 +83,12 @@ impl KeptPeriod {
     /// Returns `true` if the policy counts none of the entries at `now` that it would not find
     /// later.
     fn is_unused(self, last_turn: Timestamp, now: Timestamp) -> bool {
-        self.used.max(last_turn) + self.period < now
+        self.counts_until(last_turn) < now
+    }
+
+    /// Returns the time until which the policy counts entries if it decides no more.
+    fn counts_until(self, last_turn: Timestamp) -> Timestamp {
+        self.used.max(last_turn) + self.period
     }
 }
 
@@ -179,17 +184,20 @@ impl CallEntries {
         if own[0] == own[1] && self.kept.iter().all(|it| it.period == own[0]) {
             return self.expired(own[0], now);
         }
-        let of_others = self.kept.iter().filter(|it| !own.contains(&it.period));
-        let others = of_others
-            .filter(|it| !it.is_unused(self.last_turn, now))
-            // The last use may be a turn that lies ahead.
-            .map(|it| (it.period, it.used.min(now)));
+        // The last use may be a turn that lies ahead.
+        let others = self.others(now, own).map(|it| (it.period, it.used.min(now)));
         let all = own.map(|period| (period, now)).into_iter().chain(others);
         all.map(|(period, used)| self.expired(period, used)).min().unwrap_or_default()
     }
 
+    /// Returns the kept periods of other policies that count entries.
+    fn others(&self, now: Timestamp, own: [Micros; 2]) -> impl Iterator<Item = &KeptPeriod> {
+        let is_other = move |it: &&KeptPeriod| !own.contains(&it.period);
+        self.kept.iter().filter(is_other).filter(move |it| !it.is_unused(self.last_turn, now))
+    }
+
     /// Returns the time until an entry can be added, if the log has as many as it may and the call
-    /// joins none of them.
+    /// joins none of them. Another policy may make it shorter by a call of its own.
     pub(super) fn full_until(&self, now: Timestamp, request: Request<'_>) -> Option<Timestamp> {
         if self.entries.len() < MAX_ENTRIES {
             return None;
@@ -197,8 +205,12 @@ impl CallEntries {
         let surplus = self.surplus(now, request);
         let is_full = self.entries.len() - surplus >= MAX_ENTRIES;
         let joins = request.id.is_none() && self.joined(now, request).is_some();
-        let oldest = self.entries.get(surplus).filter(|_| is_full && !joins)?;
-        Some(oldest.stamp + request.policy.longest_period())
+        let oldest = self.entries.get(surplus).filter(|_| is_full && !joins)?.stamp;
+        let own = periods(request);
+        let counts = |it: &&KeptPeriod| oldest + it.period > it.used.min(now);
+        let others = self.others(now, own).filter(counts);
+        let uncounted = others.map(|it| it.counts_until(self.last_turn) + Micros::new(1));
+        own.map(|period| oldest + period).into_iter().chain(uncounted).max()
     }
 
     /// Returns the newest entry with the units of a call that joins it.

@@ -167,7 +167,7 @@ if own > 0 then
   end
   if not joined and not is_single and size + #entries > MOST_ENTRIES then
     local first = call('ZRANGEBYSCORE', log, lowest + 1, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-    full, own, admitted = math.max(first + state.longest - state.now, 1), 0, false
+    full, own, admitted = math.max(uncounted_from(state, first) - state.now, 1), 0, false
   end
 end
 

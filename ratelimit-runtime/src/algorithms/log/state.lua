@@ -378,6 +378,22 @@ local function oldest_counted(state)
   return oldest_cut
 end
 
+-- Returns the microsecond from which no policy counts the oldest entry that is counted, of this microsecond. Another
+-- policy counts it as of its last decision, until it is dropped.
+local function uncounted_from(state, oldest)
+  local from = 0
+  for _, tier in ipairs(state.tiers) do
+    from = math.max(from, oldest + tier.length)
+  end
+  for _, period in ipairs(state.others) do
+    local used = state.cut[period] + period
+    if oldest + period > math.min(used, state.arrival) then
+      from = math.max(from, math.max(used, state.last_turn, state.lease_end) + period + 1)
+    end
+  end
+  return from
+end
+
 -- Returns the number of entries that the log keeps.
 local function size_of_log(state)
   local size = state.card - state.headers

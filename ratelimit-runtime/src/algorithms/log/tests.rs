@@ -150,6 +150,37 @@ fn a_full_log_refuses_until_the_oldest_entry_has_left() {
 }
 
 #[test]
+fn a_full_log_refuses_until_no_policy_counts_its_oldest_entry() {
+    const DAY: u64 = 86_400 * SECOND;
+    let daily = Policy::sliding_window("tokens", MINUTE * 60 * 24, 1_000_000);
+    let of_override = |now, op| {
+        let written = Request::new(&daily, op, 1);
+        (Timestamp::new(now), Request { policy: &TOKENS, ..written })
+    };
+    let mut log = Log::default();
+    assert!(take(&mut log, &daily, 0, 1).admitted);
+    let mut now = 0;
+    let refused = loop {
+        now += 20_000;
+        let outcome = take(&mut log, &TOKENS, now, 1);
+        if !outcome.admitted {
+            break outcome;
+        }
+    };
+    // The longer one counts until its last call is longer ago than its period.
+    assert_eq!((refused.remaining, refused.wait.get()), (0, DAY + 1 - now));
+    let (mut other, mut under_override) = (log.clone(), log.clone());
+    assert!(!take(&mut other, &TOKENS, DAY, 1).admitted);
+    assert!(take(&mut other, &TOKENS, DAY + 1, 1).admitted);
+    // An override has shortened the period: its entries count again when it is removed.
+    let (at, request) = of_override(now, Op::Take);
+    let refused = under_override.decided(at, request);
+    assert_eq!((refused.admitted, refused.wait.get()), (false, DAY - now));
+    let (at, request) = of_override(DAY, Op::Take);
+    assert!(under_override.decided(at, request).admitted);
+}
+
+#[test]
 fn a_mark_keeps_all_of_its_numbers() {
     let (id, birth) = ((1 << 41) - 1, (1 << 54) - 1);
     for (id, birth) in [(id, birth), (id, 0), (0, birth), (5, 7)] {
