@@ -169,12 +169,20 @@ impl Function {
                  and hand-written ones are: write `Result<.., RateLimitError>` in the signature",
             );
         }
+        if let Type::Never(never) = self.output() {
+            errors.at(
+                never,
+                "`fallible` returns a `Result` of the written type, and Rust has none of `!`: write \
+                 `-> std::convert::Infallible`, and leave the body as it is",
+            );
+        }
     }
 
     /// Changes the return type to `Result<Output, RateLimitError>`, for the argument `flag`.
     pub(crate) fn make_fallible(&mut self, flag: &Ident, krate: &Path) {
+        let returns = !matches!(self.output(), Type::Never(_));
         // Otherwise there is an error, and the signature stays for the function's callers.
-        if self.signature.asyncness.is_some() {
+        if self.signature.asyncness.is_some() && returns {
             let output = &mut self.signature.output;
             self.fallible = Some(Fallible::new(output, flag, krate));
         }

@@ -33,6 +33,7 @@ pub(crate) fn refusal_as(output: &Type) -> Option<&'static str> {
     let output = ungrouped(output);
     match output {
         Type::Tuple(tuple) if tuple.elems.is_empty() => Some("RefusalAsUnit"),
+        Type::Never(_) => Some("RefusalAsNever"),
         Type::ImplTrait(output) => Some(match bound(output).as_deref() {
             Some("IntoResponse") => "RefusalAsIntoResponse",
             Some("Responder") => "RefusalAsResponder",

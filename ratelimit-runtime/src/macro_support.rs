@@ -28,9 +28,9 @@ pub use self::{
     request_id::RequestId,
     return_type::{
         RefusalAsForeign, RefusalAsForeignError, RefusalAsImplTrait, RefusalAsInfallible,
-        RefusalAsIntoResponse, RefusalAsOption, RefusalAsPoemError, RefusalAsResponder,
-        RefusalAsRocketStatus, RefusalAsSalvoError, RefusalAsUnit, RefusalAsWarpRejection,
-        RefusalInBox,
+        RefusalAsIntoResponse, RefusalAsNever, RefusalAsOption, RefusalAsPoemError,
+        RefusalAsResponder, RefusalAsRocketStatus, RefusalAsSalvoError, RefusalAsUnit,
+        RefusalAsWarpRejection, RefusalInBox,
     },
     shared_policy::{
         PlanName, names_apart, one_policy, plan_at, plan_of, shared_policy, takes_costs,

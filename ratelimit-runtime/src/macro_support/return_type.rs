@@ -35,6 +35,10 @@ return_types! {
     RefusalAsUnit:
         "add `fallible` to the attribute: the body stays as it is, and callers get `Result<(), RateLimitError>`"
         "or add `otherwise = ()`: a refused call then ends without an error";
+    /// `!`, of a function that never returns.
+    RefusalAsNever:
+        "return `Result<std::convert::Infallible, RateLimitError>`, and leave the body as it is"
+        "or add `otherwise = panic!(..)` to the attribute: a refused call then panics";
     /// A type of another crate: `Json<T>`, `String`, a reference or a tuple.
     RefusalAsForeign:
         "add `fallible` to the attribute: the body stays as it is, and callers get `Result<{Self}, RateLimitError>`"

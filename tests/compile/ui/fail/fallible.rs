@@ -63,6 +63,11 @@ async fn wrong_return(text: &str) -> u32 {
     1
 }
 
+#[rate_limit(fallible)]
+async fn never_returns() -> ! {
+    std::future::pending().await
+}
+
 #[rustfmt::skip]
 #[rate_limit(fallible)]
 async fn on_one_line() -> u32 { "text" }

@@ -29,6 +29,11 @@ async fn nothing() {}
 async fn unit() -> () {}
 
 #[rate_limit(period = 30, threshold = 2)]
+async fn never_returns() -> ! {
+    std::future::pending().await
+}
+
+#[rate_limit(period = 30, threshold = 2)]
 async fn text() -> &'static str {
     "text"
 }

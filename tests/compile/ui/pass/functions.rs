@@ -167,6 +167,14 @@ pub async fn never_returns() -> ! {
     std::future::pending().await
 }
 
+/// No admitted call returns.
+#[rate_limit(fallible)]
+pub async fn serves() -> std::convert::Infallible {
+    loop {
+        std::future::pending::<()>().await;
+    }
+}
+
 /// The value of a refused call becomes the return type.
 #[rate_limit(otherwise = Box::new("busy"))]
 pub async fn coerced() -> Box<dyn Display> {
@@ -263,7 +271,7 @@ fn main() {
     assert_send(Arc::clone(&service).by_arc());
     drop(Service { limiter: Limiter::in_memory() }.by_value());
     drop(reply());
-    drop((panics(), never_returns(), coerced(), hidden()));
+    drop((panics(), never_returns(), serves(), coerced(), hidden()));
     drop(keyword());
     drop(hygiene::shadowed());
     drop(renamed::by_path());
