@@ -246,11 +246,13 @@ impl RegisteredPolicy {
     }
 
     /// Returns `true` if both have one name and different limits. Checks by hand may bring other
-    /// numbers: plans do. They conflict if callers have another history under them.
+    /// numbers: plans do. They conflict if callers have another history or time zone under them.
     fn conflicts_with(&self, other: &Self) -> bool {
         self.name() == other.name()
             && if self.is_by_hand() || other.is_by_hand() {
-                self.policy.state() != other.policy.state()
+                let history =
+                    |it: &Self| (it.policy.state(), it.policy.get_zone().unwrap_or("UTC"));
+                history(self) != history(other)
             } else {
                 self.policy != other.policy || self.dynamic_args() != other.dynamic_args()
             }
@@ -321,8 +323,9 @@ impl fmt::Debug for RegisteredPolicy {
 /// history of its own.
 ///
 /// A policy that is [checked by hand](RegisteredPolicy::is_by_hand) is in a pair if a caller has
-/// another history under it: a peek by another algorithm finds nothing. It is known from its first
-/// check on.
+/// another history under it: a peek by another algorithm finds nothing. It is also in a pair if its
+/// time zone is another one: the windows of one history then end by either. It is known from its
+/// first check on.
 ///
 /// They are also logged at `warn`: those of functions when a limiter is
 /// [installed](crate::install), those of checks by hand at the first check.
@@ -371,7 +374,11 @@ fn conflict_of(policy: &Policy) -> Option<(RegisteredPolicy, RegisteredPolicy)> 
 #[cold]
 pub(crate) fn warn_of_conflict(policy: &Policy) {
     if let Some((first, second)) = conflict_of(policy) {
-        tracing::warn!(?first, ?second, "two limits of one name have different histories");
+        tracing::warn!(
+            ?first,
+            ?second,
+            "two limits of one name have different histories or time zones"
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use harness::{listen, on_each_store};
 use ratelimit_runtime::{
-    Limiter, Override, Policy, RateLimitError, Tier, caller,
+    CalendarUnit, Limiter, Override, Policy, RateLimitError, Tier, caller,
     limits::{RegisteredPolicy, conflicts, policies_of},
     rate_limit,
     usage::UsageError,
@@ -243,7 +243,28 @@ async fn a_policy_by_hand_that_counts_elsewhere_is_a_conflict() {
     );
     let logged = lines.all().join("\n");
     assert!(
-        logged.contains("WARN message=two limits of one name have different histories"),
+        logged
+            .contains("WARN message=two limits of one name have different histories or time zones"),
         "{logged}"
+    );
+}
+
+#[tokio::test]
+async fn a_policy_by_hand_in_another_time_zone_is_a_conflict() {
+    let bill = |zone| Policy::calendar_window("used_bill", CalendarUnit::Month, 9).zone(zone);
+    let lines = harness::Lines::default();
+    let _listening = listen(lines.clone());
+    let limiter = Limiter::in_memory();
+    let utc = Policy::calendar_window("used_bill", CalendarUnit::Day, 9);
+    for policy in [utc, bill("UTC"), bill("Europe/Berlin"), bill("Europe/Berlin")] {
+        limiter.check(&policy, "alice").await.unwrap();
+    }
+    let mut logged = lines.all();
+    logged.retain(|line| line.starts_with("WARN") && line.contains("used_bill"));
+    assert_eq!(
+        logged,
+        ["WARN message=two limits of one name have different histories or time zones \
+          first=used_bill: calendar_window, 9 per day, checked by hand \
+          second=used_bill: calendar_window, 9 per month (Europe/Berlin), checked by hand"]
     );
 }

@@ -4,7 +4,7 @@ use once_cell::race::OnceRef;
 use parking_lot::Mutex;
 
 use crate::{
-    policy::Policy,
+    policy::{Policy, PolicyName},
     telemetry::{self, LimitCounters},
 };
 
@@ -17,7 +17,7 @@ const SLOTS: usize = 256;
 /// The slots in which a policy is looked for.
 const PROBES: usize = 8;
 
-/// A policy that was checked: the first one of its name and kind of state.
+/// A policy that was checked: the first one of its name, kind of state and time zone.
 struct Checked {
     fingerprint: u64,
     policy: Policy,
@@ -31,7 +31,7 @@ static SEEN: [OnceRef<'static, Checked>; SLOTS] = [const { OnceRef::new() }; SLO
 static POLICIES: Mutex<Vec<&'static Checked>> = Mutex::new(Vec::new());
 
 /// Returns the counters of a policy that is checked by hand. `on_new` is called after the first
-/// check of its name and kind.
+/// check of its name, kind and time zone.
 #[inline]
 pub(crate) fn counters(policy: &Policy, on_new: impl FnOnce()) -> &'static LimitCounters {
     let fingerprint = fingerprint(policy);
@@ -42,7 +42,7 @@ pub(crate) fn counters(policy: &Policy, on_new: impl FnOnce()) -> &'static Limit
 }
 
 /// Returns the counters of a policy that is not in its first slot, and records the first one of its
-/// name and kind.
+/// name, kind and time zone.
 #[cold]
 #[inline(never)]
 fn counters_elsewhere(
@@ -70,7 +70,7 @@ fn counters_elsewhere(
     counters
 }
 
-/// Returns one policy of each name and kind that was checked by hand.
+/// Returns one policy of each name, kind and time zone that was checked by hand.
 pub(super) fn policies() -> Vec<Policy> {
     POLICIES.lock().iter().map(|checked| checked.policy).collect()
 }
@@ -84,10 +84,12 @@ fn slots(fingerprint: u64) -> impl Iterator<Item = &'static OnceRef<'static, Che
     (first..first + PROBES).map(|slot| &SEEN[slot % SLOTS])
 }
 
-/// Returns a number that callers with one history under two policies of a name have in common.
+/// Returns a number that policies of one name have in common under which callers have one history
+/// in one time zone.
 #[inline]
 fn fingerprint(policy: &Policy) -> u64 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let kind = policy.state() as u64 + 1;
-    (policy.shown_name().hash() ^ kind).wrapping_mul(ODD)
+    let zone = policy.get_zone().map_or(0, PolicyName::hash_of);
+    (policy.shown_name().hash() ^ zone ^ kind).wrapping_mul(ODD)
 }
