@@ -13,6 +13,9 @@ use tracing::{Instrument, Span};
 
 use crate::{ActionError, Dashboard, samples::PROCESS};
 
+/// The target of the log of actions, and of the span with their operator.
+pub(crate) const TARGET: &str = "ratelimit_dashboard";
+
 /// The access of a request's sender to the page.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -117,9 +120,7 @@ pub(super) async fn guard(
         Err(failed) => failed.into_response(),
         Ok(NamedAccess { access: Access::Instead(response), .. }) => response,
         Ok(NamedAccess { access, viewer: name }) => {
-            let span = |operator: &Arc<str>| {
-                tracing::info_span!("rate limit page", operator = &**operator)
-            };
+            let span = |operator: &Arc<str>| tracing::info_span!(target: TARGET, "rate limit page", operator = &**operator);
             let span = name.as_ref().map_or_else(Span::none, span);
             let mut request = Request::from_parts(parts, body);
             let may_act = matches!(access, Access::Act);

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     ActionError, Dashboard,
-    access::Viewer,
+    access::{TARGET, Viewer},
     scope::{Scope, target},
 };
 
@@ -106,7 +106,7 @@ impl Acting {
     ) -> Result<(), OverrideError> {
         let (here, fleet) = (self.overrides.here(), self.overrides.fleet());
         let (mut changes, last) = (self.overrides.changed(), self.last_change());
-        let (policy, target) = (&*place.limit, self.source());
+        let (policy, source) = (&*place.limit, self.source());
         match (self.scope, what.clone()) {
             (Scope::Process, Some(what)) => here.set(place.clone(), what)?,
             (Scope::Process, None) => here.remove(place.clone()),
@@ -125,7 +125,7 @@ impl Acting {
             }
             here.remove(place.clone());
         }
-        tracing::info!(policy, action, %target, "an operator acted on a rate limit");
+        tracing::info!(target: TARGET, policy, action, %source, "an operator acted on a rate limit");
         Ok(())
     }
 

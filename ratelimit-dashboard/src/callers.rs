@@ -8,7 +8,9 @@ use ratelimit_runtime::{Caller, Check, OnStoreError, Policy, RateLimitError};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::{ActionError, Answer, Dashboard, acting::Action, limits::KnownLimit, reply};
+use crate::{
+    ActionError, Answer, Dashboard, access::TARGET, acting::Action, limits::KnownLimit, reply,
+};
 
 /// The number of parts that a caller may have.
 const MAX_PARTS: usize = 16;
@@ -42,7 +44,7 @@ pub(super) enum CallerPart {
 
 pub(super) async fn look_up(action: Action<LookupRequest>) -> Answer {
     let (known, caller) = named(&action).await?;
-    tracing::info!(policy = known.name, action = "look up", "an operator looked up a caller");
+    tracing::info!(target: TARGET, policy = known.name, action = "look up", "an operator looked up a caller");
     action.dashboard.quota(&known, caller).await
 }
 
@@ -50,7 +52,7 @@ pub(super) async fn reset(action: Action<LookupRequest>) -> Answer {
     let (known, caller) = named(&action).await?;
     let Action { dashboard, viewer, .. } = action;
     dashboard.limiter.reset(&known.policy, caller.clone()).await?;
-    tracing::info!(policy = known.name, action = "reset", "an operator reset a caller");
+    tracing::info!(target: TARGET, policy = known.name, action = "reset", "an operator reset a caller");
     dashboard.resets.record(&viewer, known.name);
     if known.values.is_none() {
         return Ok(reply(&json!({})));

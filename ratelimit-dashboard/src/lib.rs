@@ -63,8 +63,8 @@
 //!   nothing from anywhere else.
 //! - Leaks of callers: a caller that is looked up is sent in a body, never in a URL, and is neither
 //!   logged nor part of an answer. Only callers with an override of their own are listed, to those
-//!   who may act. Actions are logged at `info` with the limit and the action, in a span with the
-//!   `operator` whom the hook [names](Access::named).
+//!   who may act. Actions are logged at `info` with the target `ratelimit_dashboard`, the limit and
+//!   the action, in a span with the `operator` whom the hook [names](Access::named).
 //! - Exhaustion: the history is that of five minutes, and a body has at most 16 KiB. A viewer whom
 //!   the hook [names](Access::named) has at most 8 event streams, all without a name together 128,
 //!   and all together 256. Nothing that a client chooses is counted by.

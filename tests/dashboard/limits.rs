@@ -13,7 +13,7 @@ async fn reply(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
 
 #[tokio::test]
 async fn a_limit_is_steered_or_its_page_says_why_not() {
-    let lines = Lines::default();
+    let lines = Lines::of_target("ratelimit_dashboard");
     let _listening = listen(lines.clone());
     let limiter = Limiter::in_memory();
     let operator = Operator::of(&limiter).await;
@@ -81,7 +81,7 @@ async fn a_limit_is_steered_or_its_page_says_why_not() {
 
     let said = lines.all().join("\n");
     for line in [
-        "INFO message=an operator acted on a rate limit policy=\"reply\" action=\"enforcement dry_run\"",
+        "INFO message=an operator acted on a rate limit policy=\"reply\" action=\"enforcement dry_run\" source=an operator of this process",
         "policy=\"reply\" action=\"numbers {\"period\":\"1m\",\"threshold\":3}\"",
         "policy=\"reply\" action=\"override removed\"",
         "policy=\"*\" action=\"enforcement off\"",

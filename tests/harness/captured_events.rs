@@ -25,12 +25,22 @@ pub fn listen(subscriber: impl Into<Dispatch>) -> DefaultGuard {
 
 /// Captures the events of the runtime and of its page, one line each.
 #[derive(Clone, Debug, Default)]
-pub struct Lines(Arc<Mutex<Vec<String>>>);
+pub struct Lines {
+    lines: Arc<Mutex<Vec<String>>>,
+    /// The only target that is captured, if there is one.
+    target: Option<&'static str>,
+}
 
 impl Lines {
+    /// Captures the events of exactly this target.
+    #[must_use]
+    pub fn of_target(target: &'static str) -> Self {
+        Self { target: Some(target), ..Self::default() }
+    }
+
     /// Returns all events so far.
     pub fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -45,7 +55,8 @@ impl Visit for Words {
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let crates = ["ratelimit_runtime", "ratelimit_dashboard"];
-        crates.iter().any(|name| metadata.target().starts_with(name))
+        let is_own = |name: &&str| metadata.target().starts_with(*name);
+        self.target.map_or_else(|| crates.iter().any(is_own), |target| metadata.target() == target)
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -59,7 +70,7 @@ impl Subscriber for Lines {
     fn event(&self, event: &Event<'_>) {
         let mut words = Words(event.metadata().level().to_string());
         event.record(&mut words);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(words.0);
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(words.0);
     }
 
     fn enter(&self, _: &span::Id) {}
