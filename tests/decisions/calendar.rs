@@ -5,7 +5,7 @@ use std::time::Duration;
 use harness::{Clock, RedisServer, uncached, until};
 use jiff::{ToSpan, ZonedDateTime};
 use ratelimit_runtime::{
-    CalendarUnit, Limiter, Override, Policy, RateLimitError,
+    CalendarUnit, Limiter, Override, Plans, Policy, RateLimitError,
     overrides::OverrideProblem,
     rate_limit,
     replay::{Recorded, Replay},
@@ -295,4 +295,57 @@ async fn a_window_ends_with_its_month_also_once_the_clock_is_set() {
 async fn an_unknown_zone_is_named() {
     let error = on_mars().await.unwrap_err();
     assert!(error.to_string().contains("`Mars/Olympus` is in no database"), "{error}");
+}
+
+const PLANS: Plans = Plans::new("plans", "day", Policy::calendar_window("", CalendarUnit::Day, 10))
+    .plan("month", Policy::calendar_window("", CalendarUnit::Month, 100));
+
+/// Takes units of both plans. Returns those that are left of the day.
+async fn left_of_day(limiter: &Limiter, day: u32, month: u32) -> u32 {
+    limiter.check(PLANS.of("month"), "alice").cost(month).await.unwrap();
+    limiter.check(PLANS.of("day"), "alice").cost(day).await.unwrap();
+    let usage = limiter.usage(PLANS.of("day"), "alice").await.unwrap();
+    usage.tiers()[0].remaining()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_day_has_the_units_of_a_plan_of_months() {
+    let limiter = Limiter::in_memory();
+    let month = async |units| {
+        limiter.check(PLANS.of("month"), "alice").cost(units).await.unwrap();
+    };
+    testing::isolated_with(limiter.clone(), async {
+        testing::at("2026-03-10T12:00:00Z");
+        assert_eq!(left_of_day(&limiter, 1, 3).await, 6);
+        tokio::time::advance(Duration::from_secs(12 * 3_600 - 1)).await;
+        assert_eq!(left_of_day(&limiter, 1, 1).await, 4);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(left_of_day(&limiter, 1, 1).await, 8);
+        tokio::time::advance(DAY / 2).await;
+        assert_eq!(left_of_day(&limiter, 1, 3).await, 4);
+        tokio::time::advance(10 * DAY).await;
+        assert_eq!(left_of_day(&limiter, 1, 5).await, 4);
+        // Only the plan of months is used for some days.
+        for (hours, units) in [(24, 2), (47, 3), (24, 4), (1, 1)] {
+            tokio::time::advance(Duration::from_secs(hours * 3_600)).await;
+            month(units).await;
+        }
+        assert_eq!(left_of_day(&limiter, 1, 1).await, 3);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_day_on_redis_has_the_units_of_a_plan_of_months() {
+    let clock = Clock::new();
+    let server = clock.server(&[]);
+    let limiter = uncached(&server.url()).await;
+    // Two days of one month.
+    let today = ZonedDateTime::now().in_tz("UTC").unwrap();
+    let first = if today.date() == today.date().last_of_month() { -1 } else { 0 };
+    clock.step(&server, first * 86_400_000);
+    assert_eq!(left_of_day(&limiter, 1, 3).await, 6);
+    clock.step(&server, (first + 1) * 86_400_000);
+    limiter.check(PLANS.of("month"), "alice").cost(4).await.unwrap();
+    assert_eq!(left_of_day(&limiter, 1, 1).await, 4);
 }

@@ -88,6 +88,11 @@ end
 -- another end became known, which a refused call writes too.
 local function advance(it, _, now, ARGV, first)
   local is_ahead, start, over = it.start > now, it.start, it.over
+  if now >= over then
+    -- Unless a client names the next window, it has the nominal length.
+    start = now - (now - over) % it.period
+    over = start + it.period
+  end
   for i = first, #ARGV, ARGUMENTS do
     if tonumber(ARGV[i]) == it.period then
       start, over = window_at(ARGV, i, now)

@@ -131,6 +131,19 @@ impl Count for DatedWindow {
 
     window_units!();
 
+    /// Takes units that a call under another policy has taken. Of a window that is over, only its
+    /// own policy names the next one: until then that has the nominal length.
+    fn follow(&mut self, units: u32, charged: Option<Timestamp>) {
+        let (period, end) = (self.period, self.end());
+        if let Some(now) = charged.filter(|now| end <= *now) {
+            let left_out = (now - end).get() / period.get();
+            let start = end + Micros::new(left_out * period.get());
+            let span = self.span.later(1 + left_out, period);
+            *self = Self { since: start, start, span, before: 0, ..*self };
+        }
+        self.raise(units);
+    }
+
     /// Returns the time until the window is over, 0 if it has no unit.
     fn lasts(&self, now: Timestamp) -> Micros {
         if self.units > 0 { self.end() - now } else { Micros::ZERO }

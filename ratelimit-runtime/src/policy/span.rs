@@ -29,6 +29,13 @@ impl Span {
         Micros::new(u64::from(self.0 & Self::SECONDS_MASK) * SECOND)
     }
 
+    /// Returns the window that starts so many periods later, and is one period long.
+    #[expect(clippy::cast_possible_truncation, reason = "as in `new`")]
+    pub(crate) fn later(self, periods: u64, period: Micros) -> Self {
+        let quarters = (self.0 >> 22).wrapping_add((periods * (period.get() / QUARTER)) as u32);
+        Self(quarters << 22 | (period.get() / SECOND) as u32)
+    }
+
     /// Returns `true` if the window starts later than the other one, on the calendar.
     pub(crate) fn is_after(self, other: Self) -> bool {
         let [own, other] = [self, other].map(|it| it.0 & !Self::SECONDS_MASK);

@@ -95,8 +95,8 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
         push_tier: push_bucket,
     },
     Script {
-        text: Text::new(sources::CALENDAR_WINDOW[0], "26a840eb0e3e098162ce7f857daab2e9510a01b8"),
-        gated: Text::new(sources::CALENDAR_WINDOW[1], "d47e41c5dbfaf0f3fa386a0cee099de3ca556d7f"),
+        text: Text::new(sources::CALENDAR_WINDOW[0], "7ac70cb3ea5f11f986314dd65f05676fb08b3473"),
+        gated: Text::new(sources::CALENDAR_WINDOW[1], "cf0785b3cc7bf62ff3385d0e989b45adaaacc0b4"),
         lease: Text::new("", ""),
         push_tier: push_calendar_window,
     },
