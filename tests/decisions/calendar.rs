@@ -106,7 +106,8 @@ async fn a_zone_or_unit_changed_on_a_live_key_keeps_what_was_counted() {
         let of = |unit, zone| Policy::calendar_window("changed", unit, 10).zone(zone);
         let berlin = of(CalendarUnit::Month, "Europe/Berlin");
         limiter.check(&berlin, "alice").cost(4).await.unwrap();
-        let other = of(CalendarUnit::Month, "Pacific/Auckland");
+        // Its month ends with that of Berlin, also on the last day of one.
+        let other = of(CalendarUnit::Month, "Europe/Paris");
         let after = limiter.check(&other, "alice").await.unwrap();
         let day = of(CalendarUnit::Day, "UTC");
         let today = limiter.check(&day, "alice").await.unwrap();
