@@ -214,8 +214,8 @@ impl LimitCounters {
         }
     }
 
-    /// Samples a call: its policy, and the share that its caller has used of a tier. The call is not
-    /// yet [counted](Self::count).
+    /// Samples a call: its policy, and the share that its caller has used of a tier. The call is
+    /// not yet [counted](Self::count).
     #[cold]
     pub(crate) fn sample(&self, policy: &Policy, tier: u8, remaining: u32) {
         let counts = self.of_thread();
@@ -249,8 +249,8 @@ impl LimitCounters {
 }
 
 impl CallCounts {
-    /// Returns `true` if the next call is to be sampled. Most calls are admitted without reading what
-    /// is left: it is read for one of a thread's sixteen admitted calls, the first among them.
+    /// Returns `true` if the next call is to be sampled. Most calls are admitted without reading
+    /// what is left: it is read for one of a thread's sixteen admitted calls, the first among them.
     #[inline]
     pub(crate) fn is_sample_due(&self) -> bool {
         self.admitted() >= self.next_sample.load(Ordering::Relaxed)
