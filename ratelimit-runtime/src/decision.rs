@@ -32,7 +32,9 @@ pub(crate) type Answer<A = Decision> = Result<A, RateLimitError>;
 /// The permit of a call in flight. It is free once the last clone of the decision is dropped.
 pub(crate) trait Permit: Send + Sync {
     /// Returns `true` while the store counts the call as one in flight.
-    fn is_held(&self) -> bool;
+    fn is_held(&self) -> bool {
+        true
+    }
 
     /// Frees the permit already before it is dropped, and waits for the store, at most for its
     /// deadline.

@@ -23,7 +23,7 @@ pub(crate) enum LongCaller {
 const INLINE: usize = 54;
 
 impl StoredCaller {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(caller: CallerBytes<'_>) -> Self {
         let bytes = match caller {
             CallerBytes::Short([first, second]) => match NonZeroU64::new(first) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::permit::InMemory;
 use crate::{
     decision::{Decision, Permit},
     error::RateLimitError,
@@ -17,7 +18,7 @@ pub(crate) trait Admission: Sized + Send + 'static {
     /// `true` if a refusal is neither recorded nor returned: another limit may admit the call.
     const DEFERS: bool = false;
 
-    fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self;
+    fn new(permit: Option<CallPermit>, decision: impl FnOnce() -> Decision) -> Self;
 
     /// Creates the answer of a call whose refusal is deferred.
     fn deferred(_: Deferred) -> Self {
@@ -32,18 +33,35 @@ pub(crate) struct Deferred {
     pub(super) refusal: Result<Outcome, RateLimitError>,
 }
 
+/// A permit. That of a plain function stays in place, without an allocation: it has no clones.
+pub(crate) enum CallPermit {
+    Own(InMemory),
+    Shared(Arc<dyn Permit>),
+}
+
+impl CallPermit {
+    /// Returns the permit of a decision, whose clones share it.
+    #[inline]
+    fn into_shared(self) -> Arc<dyn Permit> {
+        match self {
+            Self::Own(permit) => Arc::new(permit),
+            Self::Shared(permit) => permit,
+        }
+    }
+}
+
 /// An annotated function without `concurrency` needs only the admission: its body runs.
 impl Admission for () {
     const READS: bool = false;
 
     #[inline]
-    fn new(_: Option<Arc<dyn Permit>>, _: impl FnOnce() -> Decision) -> Self {}
+    fn new(_: Option<CallPermit>, _: impl FnOnce() -> Decision) -> Self {}
 }
 
 /// An annotated function with `concurrency` keeps this until its body has ended.
 #[must_use = "the call is in flight until this is dropped"]
 pub struct PermitGuard {
-    _permit: Option<Arc<dyn Permit>>,
+    _permit: Option<CallPermit>,
 }
 
 impl PermitGuard {
@@ -55,7 +73,7 @@ impl Admission for PermitGuard {
     const READS: bool = false;
 
     #[inline]
-    fn new(permit: Option<Arc<dyn Permit>>, _: impl FnOnce() -> Decision) -> Self {
+    fn new(permit: Option<CallPermit>, _: impl FnOnce() -> Decision) -> Self {
         Self { _permit: permit }
     }
 }
@@ -65,7 +83,7 @@ impl Admission for Decision {
     const READS: bool = true;
 
     #[inline(always)]
-    fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self {
-        decision().holding(permit)
+    fn new(permit: Option<CallPermit>, decision: impl FnOnce() -> Decision) -> Self {
+        decision().holding(permit.map(CallPermit::into_shared))
     }
 }

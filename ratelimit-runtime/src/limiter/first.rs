@@ -1,16 +1,14 @@
 //! Several budgets, such as a plan and credits: the first one that admits a call pays for it.
 
-use std::sync::Arc;
-
 use super::{
     Limiter,
-    admission::{Admission, Deferred},
+    admission::{Admission, CallPermit, Deferred},
     call::Call,
     check::Check,
     start::Started,
 };
 use crate::{
-    decision::{Answer, CallEnd, Decision, Permit},
+    decision::{Answer, CallEnd, Decision},
     error::RateLimitError,
     time::Micros,
 };
@@ -26,7 +24,7 @@ impl Admission for Tried {
 
     const DEFERS: bool = true;
 
-    fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self {
+    fn new(permit: Option<CallPermit>, decision: impl FnOnce() -> Decision) -> Self {
         Self::Paid(Admission::new(permit, decision))
     }
 

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A permit of a limiter in memory.
-struct InMemory {
+pub(crate) struct InMemory {
     limiter: Limiter,
     state: StateKind,
     name: PolicyName,
@@ -25,21 +25,15 @@ struct InMemory {
     _counted: Option<CountedPermit>,
 }
 
-impl Permit for InMemory {
-    fn is_held(&self) -> bool {
-        true
-    }
-}
+impl Permit for InMemory {}
 
 impl Drop for InMemory {
     fn drop(&mut self) {
-        if let Some(store) = self.limiter.inner.backend.memory() {
-            let Self { state, name, .. } = *self;
-            let key = KeyRef { state, name, caller: self.caller.bytes() };
-            store.release(key);
-            if !self.limiter.inner.queues.is_empty() {
-                self.limiter.permit_is_free(key);
-            }
+        let Some(store) = self.limiter.inner.backend.memory() else { return };
+        let key = KeyRef { state: self.state, name: self.name, caller: self.caller.bytes() };
+        store.release(key);
+        if !self.limiter.inner.queues.is_empty() {
+            self.limiter.permit_is_free(key);
         }
     }
 }
@@ -54,15 +48,14 @@ impl Call<'_> {
     ) -> Option<Arc<dyn Permit>> {
         let is_counted = |it: &Outcome| it.admitted && it.decided_by.counts();
         let has_permit = request.takes_permit() && outcome.as_ref().is_ok_and(is_counted);
-        has_permit.then(|| self.permit_in_memory(request.policy))
+        has_permit.then(|| Arc::new(self.permit_in_memory(request.policy)) as _)
     }
 
     /// Returns a permit that memory counts.
-    pub(super) fn permit_in_memory(self, policy: &Policy) -> Arc<dyn Permit> {
+    pub(super) fn permit_in_memory(self, policy: &Policy) -> InMemory {
         let KeyRef { state, name, caller } = KeyRef::new(policy, self.caller.parts());
         let (limiter, caller) = (self.limiter.clone(), StoredCaller::new(caller));
-        let counted = self.counters.map(CountedPermit::new);
-        Arc::new(InMemory { limiter, state, name, caller, _counted: counted })
+        InMemory { limiter, state, name, caller, _counted: self.counters.map(CountedPermit::new) }
     }
 
     /// Decides a request for which the deny cache has no refusal. The deadline runs from `asked`
@@ -76,12 +69,9 @@ impl Call<'_> {
         let backend = &self.limiter.inner.backend;
         let on_store_error = self.on_store_error(request.policy);
         let give_back = |reply| self.give_back_late(effective, request, reply);
-        let on_late: Option<OnLate<'_>> =
-            if self.is_refused_late(effective, request) { Some(&give_back) } else { None };
-        let decided = backend.decide(request, self.caller, asked, on_store_error, on_late);
-        let mut decided = decided.await;
-        let in_memory = || self.permit_of(&request, &decided.outcome);
-        decided.permit = decided.permit.take().or_else(in_memory);
-        decided
+        let on_late = self.is_refused_late(effective, request).then_some(&give_back as OnLate<'_>);
+        let Decided { outcome, permit } =
+            backend.decide(request, self.caller, asked, on_store_error, on_late).await;
+        Decided { outcome, permit: permit.or_else(|| self.permit_of(&request, &outcome)) }
     }
 }

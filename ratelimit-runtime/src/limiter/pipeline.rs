@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    admission::{Admission, Deferred},
+    admission::{Admission, CallPermit, Deferred},
     call::Call,
     owned_call::Options,
 };
@@ -248,7 +248,7 @@ impl<'a> Call<'a> {
         if observe::is_observed() && !self.is_peek() {
             return self.admit_observed(effective, outcome, permit, end);
         }
-        A::new(permit, || self.decision(effective, outcome).ended(end))
+        A::new(permit.map(CallPermit::Shared), || self.decision(effective, outcome).ended(end))
     }
 
     #[inline(never)]
@@ -270,7 +270,7 @@ impl<'a> Call<'a> {
         {
             observe::keep_for_response(permit);
         }
-        A::new(permit, || decision)
+        A::new(permit.map(CallPermit::Shared), || decision)
     }
 
     /// Returns the decision of an admitted call, with a receipt if a store counted it.

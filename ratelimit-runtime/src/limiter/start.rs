@@ -8,15 +8,20 @@
 //! As one function that returns an enum, a plain call takes 9 to 28 instructions more
 //! (`--bench instructions`).
 
-use std::{pin::Pin, sync::Arc};
+use std::pin::Pin;
 
 use tokio::time::Instant;
 
 #[cfg(feature = "testing")]
 use super::isolated::has_planned;
-use super::{admission::Admission, backend::Decided, call::Call, owned_call::Options};
+use super::{
+    admission::{Admission, CallPermit},
+    backend::Decided,
+    call::Call,
+    owned_call::Options,
+};
 use crate::{
-    decision::{Answer, CallEnd, Permit},
+    decision::{Answer, CallEnd},
     error::Exceeded,
     observe,
     overrides::Effective,
@@ -178,7 +183,7 @@ impl Call<'_> {
 
     /// Counts an admitted call, and returns its permit.
     #[inline]
-    fn count_taken<const IS_SINGLE: bool>(self, decided_by: DecidedBy) -> Option<Arc<dyn Permit>> {
+    fn count_taken<const IS_SINGLE: bool>(self, decided_by: DecidedBy) -> Option<CallPermit> {
         if let Some(counters) = self.counters {
             counters.count(Verdict::Admitted, decided_by);
             if !IS_SINGLE {
@@ -186,7 +191,7 @@ impl Call<'_> {
             }
         }
         let takes_permit = !IS_SINGLE && self.policy.get_concurrency().is_some();
-        takes_permit.then(|| self.permit_in_memory(self.policy))
+        takes_permit.then(|| CallPermit::Own(self.permit_in_memory(self.policy)))
     }
 
     /// Returns `true` if no override changes the call.

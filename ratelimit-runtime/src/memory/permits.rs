@@ -58,8 +58,7 @@ impl PermitTable {
     /// Removes a call.
     #[inline]
     pub(super) fn release(&mut self, lookup: &Lookup<'_>) {
-        let found = self.0.find_entry(lookup.hash, |it| it.is(lookup));
-        let Ok(mut held) = found else { return };
+        let Ok(mut held) = self.0.find_entry(lookup.hash, |it| it.is(lookup)) else { return };
         held.get_mut().calls -= 1;
         if held.get().calls == 0 {
             held.remove();

@@ -68,17 +68,16 @@ impl MemoryStore {
         let shard = self.shard(&lookup);
         let mut table = shard.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        let at = table.find(&lookup, now)?;
-        let entry = table.entries.get_mut(at)?;
+        let at = table.position(&lookup)?;
+        let entry = table.entries.get_mut(at).filter(|entry| !entry.is_forgotten(now))?;
         let (before, until) = (entry.state.heap_bytes(), entry.expires);
         let changed = change(entry, now);
         let (after, expires) = (entry.state.heap_bytes(), entry.expires);
         if expires < until {
             // Searches for room know it.
             table.entries.bring_forward(at, expires);
-            if expires.get() < shard.next_expiry.load(Ordering::Relaxed) {
-                shard.next_expiry.store(expires.get(), Ordering::Relaxed);
-            }
+            let next = shard.next_expiry.load(Ordering::Relaxed).min(expires.get());
+            shard.next_expiry.store(next, Ordering::Relaxed);
         }
         if before != after {
             self.resize(table, key, before, after);

@@ -199,15 +199,11 @@ impl ShardTable {
         (0..self.len()).map(|at| self.entries[at].bytes()).sum()
     }
 
+    /// Returns the entry of a key that does not count as absent.
     #[inline(always)]
     pub(super) fn find_mut(&mut self, lookup: &Lookup<'_>, now: Timestamp) -> Option<&mut Entry> {
-        self.find(lookup, now).and_then(|at| self.entries.get_mut(at))
-    }
-
-    /// Returns the position of a key that does not count as absent.
-    #[inline(always)]
-    pub(super) fn find(&self, lookup: &Lookup<'_>, now: Timestamp) -> Option<usize> {
-        self.position(lookup).filter(|at| !self.entries[*at].is_forgotten(now))
+        let at = self.position(lookup)?;
+        self.entries.get_mut(at).filter(|entry| !entry.is_forgotten(now))
     }
 
     /// Takes units of a key that is stored, or refuses one: see [`State::take_units`], which
@@ -230,8 +226,9 @@ impl ShardTable {
         if is_own { entry.take_units(now, request) } else { None }
     }
 
+    /// Returns the position of a key, also of one that counts as absent.
     #[inline(always)]
-    fn position(&self, lookup: &Lookup<'_>) -> Option<usize> {
+    pub(super) fn position(&self, lookup: &Lookup<'_>) -> Option<usize> {
         let wanted = Slot { hash: part_of_index(lookup.hash), at: 0 };
         // Without a closure, which would be called for each candidate.
         for slot in self.index.iter_hash(wanted.hash()) {
