@@ -41,7 +41,7 @@ pub(crate) enum CallPermit {
 
 impl CallPermit {
     /// Returns the permit of a decision, whose clones share it.
-    #[inline]
+    #[inline(never)]
     fn into_shared(self) -> Arc<dyn Permit> {
         match self {
             Self::Own(permit) => Arc::new(permit),
@@ -84,6 +84,8 @@ impl Admission for Decision {
 
     #[inline(always)]
     fn new(permit: Option<CallPermit>, decision: impl FnOnce() -> Decision) -> Self {
-        decision().holding(permit.map(CallPermit::into_shared))
+        // First: the decision is written where it stays.
+        let permit = permit.map(CallPermit::into_shared);
+        decision().holding(permit)
     }
 }

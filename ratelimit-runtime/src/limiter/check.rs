@@ -65,7 +65,7 @@ pub struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(limiter: &'a Limiter, policy: &'a Policy, caller: Cow<'a, Caller>) -> Self {
         let on_new = || {
             registry::warn_of_conflict(policy);

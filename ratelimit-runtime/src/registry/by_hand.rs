@@ -90,6 +90,13 @@ fn slots(fingerprint: u64) -> impl Iterator<Item = &'static OnceRef<'static, Che
 fn fingerprint(policy: &Policy) -> u64 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let kind = policy.state() as u64 + 1;
-    let zone = policy.get_zone().map_or(0, PolicyName::hash_of);
+    let zone = if policy.is_calendar() { zone(policy) } else { 0 };
     (policy.shown_name().hash() ^ zone ^ kind).wrapping_mul(ODD)
+}
+
+/// Returns a number of the time zone: apart, so that checks without one stay short.
+#[cold]
+#[inline(never)]
+fn zone(policy: &Policy) -> u64 {
+    policy.get_zone().map_or(0, PolicyName::hash_of)
 }
