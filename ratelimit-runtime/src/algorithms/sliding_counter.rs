@@ -92,16 +92,16 @@ impl OneTier<Counter> {
             counter.previous = if start - period <= latest { current } else { 0 };
             counter.current = 0;
         }
+        let Counter { previous, current, .. } = counter;
         let ends = start + period - now;
         let position = || Position::new(counter, ends, *tier);
         // Without units in the window before, there is nothing to weigh.
-        let all = counter.current.checked_add(units);
-        let is_below = all.is_some_and(|all| all <= tier.threshold());
-        if !(counter.previous == 0 && is_below || position().has_room(units)) {
+        let is_below = current.checked_add(units).is_some_and(|all| all <= tier.threshold());
+        if !(previous == 0 && is_below || position().has_room(units)) {
             let (wait, reset) = (position().wait(units), counter.lasts_by(ends));
             return A::refused_unit(policy, units, wait, reset);
         }
-        let after = Counter { current: counter.current + units, ..counter };
+        let after = Counter { current: current + units, ..counter };
         self.packed = PackedCounter::new(after, start, now);
         // The units of this window still weigh in the next one.
         Some(A::taken(ends + period, || {
