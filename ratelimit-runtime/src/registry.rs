@@ -250,9 +250,9 @@ impl RegisteredPolicy {
     fn conflicts_with(&self, other: &Self) -> bool {
         self.name() == other.name()
             && if self.is_by_hand() || other.is_by_hand() {
-                let history =
-                    |it: &Self| (it.policy.state(), it.policy.get_zone().unwrap_or("UTC"));
-                history(self) != history(other)
+                let [own, other] = [self, other].map(|it| &it.policy);
+                let zones = [own, other].map(|it| it.get_zone().unwrap_or("UTC"));
+                own.state() != other.state() || zones[0] != zones[1]
             } else {
                 self.policy != other.policy || self.dynamic_args() != other.dynamic_args()
             }
@@ -374,11 +374,7 @@ fn conflict_of(policy: &Policy) -> Option<(RegisteredPolicy, RegisteredPolicy)> 
 #[cold]
 pub(crate) fn warn_of_conflict(policy: &Policy) {
     if let Some((first, second)) = conflict_of(policy) {
-        tracing::warn!(
-            ?first,
-            ?second,
-            "two limits of one name have different histories or time zones"
-        );
+        tracing::warn!(?first, ?second, "two limits of one name differ in history or time zone");
     }
 }
 

@@ -243,8 +243,7 @@ async fn a_policy_by_hand_that_counts_elsewhere_is_a_conflict() {
     );
     let logged = lines.all().join("\n");
     assert!(
-        logged
-            .contains("WARN message=two limits of one name have different histories or time zones"),
+        logged.contains("WARN message=two limits of one name differ in history or time zone"),
         "{logged}"
     );
 }
@@ -263,7 +262,7 @@ async fn a_policy_by_hand_in_another_time_zone_is_a_conflict() {
     logged.retain(|line| line.starts_with("WARN") && line.contains("used_bill"));
     assert_eq!(
         logged,
-        ["WARN message=two limits of one name have different histories or time zones \
+        ["WARN message=two limits of one name differ in history or time zone \
           first=used_bill: calendar_window, 9 per day, checked by hand \
           second=used_bill: calendar_window, 9 per month (Europe/Berlin), checked by hand"]
     );
