@@ -116,9 +116,12 @@ impl TwoDatabases {
         let server = clock.server(&[]);
         let limiter = uncached(&server.url()).await;
         let (early, late) = (MONTHLY.zone("Etc/GMT+7"), MONTHLY.zone("Etc/GMT+8"));
-        let now = ZonedDateTime::now().in_tz("Etc/GMT+7").unwrap();
+        // The early one is a month ahead in the hour between both ends, and the server would then be set to a time
+        // that is out of the windows of the late one.
+        let now = ZonedDateTime::now().in_tz("Etc/GMT+8").unwrap();
         let next = now.first_of_month().unwrap().checked_add(1.month()).unwrap();
-        let end = next.start_of_day().unwrap().timestamp().as_millisecond();
+        let end = next.start_of_day().unwrap().checked_sub(1.hour()).unwrap();
+        let end = end.timestamp().as_millisecond();
         Self { clock, server, limiter, early, late, end }
     }
 
