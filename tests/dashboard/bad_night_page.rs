@@ -1,8 +1,10 @@
 //! The page of an operator at night: asked before the fleet changes, undone, and in effect without Redis.
 
+use std::time::SystemTime;
+
 use harness::{Browser, RedisServer, until};
 use ratelimit_dashboard::Access;
-use ratelimit_runtime::Limiter;
+use ratelimit_runtime::{Limiter, Override};
 use serde_json::{Value, json};
 
 use crate::page::{Service, click, fill, find, is_clean, open, until_said};
@@ -154,5 +156,28 @@ async fn a_flood_is_first_by_the_hour_and_its_caller_is_shut_out_from_the_list()
     // A limit that is off does not look like an outage.
     click(&browser, "[data-enforce=off]").await;
     until_said(&browser, "[data-limit=hello] .row .rate", "not counted").await;
+    is_clean(&browser, &service).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_midnight_the_times_of_yesterday_have_a_date() {
+    let service = Service::of(Limiter::in_memory(), || Access::Act).await;
+    let denied = Override::new().deny().from(SystemTime::now());
+    service.limiter.overrides().here().set(("hello", "mallory"), denied).unwrap();
+    let browser = open(&service).await;
+    click(&browser, "[data-limit=hello] .row").await;
+    until_said(&browser, ".exceptions li", "shut out, from ").await;
+    let today = browser.value("new Date().toLocaleDateString()").await;
+    let have_date = format!(
+        "['#change-rows time', '.exceptions .what']
+            .every(it => document.querySelector(it).textContent.includes({today}))"
+    );
+    assert_eq!(browser.value(&have_date).await, false);
+    let tomorrow = "class extends Date {
+        constructor(...given) { super(...(given.length > 0 ? given : [Date.now() + 864e5])); }
+    }";
+    browser.value(&format!("(window.Date = {tomorrow}, true)")).await;
+    // The page is told everything anew with each stream, also if nothing changes.
+    browser.until(&have_date).await;
     is_clean(&browser, &service).await;
 }

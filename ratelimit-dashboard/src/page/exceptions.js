@@ -3,7 +3,7 @@
 import { act } from './api.js';
 import { confirmed } from './confirm.js';
 import { element, id, say, showAll } from './elements.js';
-import { overridden, subject } from './format.js';
+import { keyOfToday, overridden, subject } from './format.js';
 
 const KINDS = [['exempt', 'Exempt', { enforcement: 'off' }], ['deny', 'Shut out', { deny: true }]];
 
@@ -24,7 +24,7 @@ export function exceptions(name, scope, named, words) {
       const { callers, found } = await act('exceptions', { limit: name, find: find.value.trim() });
       // A later question has been asked since.
       if (question !== asked) return;
-      showAll(list, callers, (it) => JSON.stringify(it), row);
+      showAll(list, callers, keyOfToday, row);
       say(count, found > callers.length ? `The first ${callers.length} of ${found}.` : found === 0 ? 'None.' : '');
     } catch (error) {
       say(count, error.message);
@@ -83,9 +83,9 @@ export function exceptions(name, scope, named, words) {
     form, answer,
     list: element('div', {}, element('h3', {}, 'Callers with an override'),
       element('label', { for: find.id }, 'Find '), find, list, count),
-    /** Loads the list anew after each change. */
+    /** Loads the list anew after each change, and on another day. */
     describe(view) {
-      const now = view.changes[0]?.number ?? 0;
+      const now = keyOfToday(view.changes[0]?.number);
       if (now !== latest) load();
       latest = now;
     },

@@ -60,6 +60,9 @@ export function time(at) {
   return isToday ? date.toLocaleTimeString() : date.toLocaleString();
 }
 
+/** The key of what has times: it is another one tomorrow, when they have a date. */
+export const keyOfToday = (it) => `${new Date().toDateString()} ${JSON.stringify(it)}`;
+
 /** The mean of the last seconds, so that numbers can be read. */
 export const recent = (list) => {
   const last = list.slice(-5).filter((value) => value !== null);

@@ -3,7 +3,7 @@
 import { act } from './api.js';
 import { confirmed } from './confirm.js';
 import { element, mayAct, say, showAll } from './elements.js';
-import { overridden, subject, time } from './format.js';
+import { keyOfToday, overridden, subject, time } from './format.js';
 
 const place = document.getElementById('changes');
 const rows = document.getElementById('change-rows');
@@ -11,7 +11,7 @@ const answer = document.getElementById('change-answer');
 
 export function showChanges(changes) {
   place.hidden = changes.length === 0;
-  showAll(rows, changes, (it) => JSON.stringify(it), row);
+  showAll(rows, changes, keyOfToday, row);
 }
 
 /** The start of the process, and the changes of overrides of limits, as marks in a plot. */
