@@ -7,7 +7,9 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use harness::{Network, Proxy, RedisServer, exceeded, on_each_store, uncached, until};
+use harness::{
+    Network, Proxy, RedisServer, exceeded, on_each_store, uncached, until, zone_before_noon,
+};
 use ratelimit_runtime::{CalendarUnit, Decision, Limiter, Override, Plans, Policy};
 use tokio::task::JoinSet;
 
@@ -27,7 +29,10 @@ fn kinds_of<const N: usize>(thresholds: [u32; N]) -> [[Policy; N]; 5] {
         |most| Policy::sliding_counter("after-counter", HOUR, most),
         |most| Policy::fixed_window("after-fixed", HOUR, most),
         |most| Policy::token_bucket("after-bucket", HOUR, most),
-        |most| Policy::calendar_window("after-calendar", CalendarUnit::Month, most),
+        |most| {
+            Policy::calendar_window("after-calendar", CalendarUnit::Month, most)
+                .zone(zone_before_noon())
+        },
     ]
     .map(|kind| thresholds.map(|most| kind(most).block(&[BLOCK])))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use harness::{RedisServer, exceeded, on_each_store, until};
+use harness::{RedisServer, exceeded, on_each_store, until, zone_before_noon};
 use ratelimit_runtime::{
     CalendarUnit, DecidedBy, Decision, Enforcement, Limiter, Override, Policy, RateLimitError,
     rate_limit,
@@ -23,7 +23,7 @@ fn policies() -> [Policy; 6] {
         Policy::sliding_counter("block-counter", HOUR, 2),
         Policy::fixed_window("block-fixed", HOUR, 2),
         Policy::token_bucket("block-bucket", HOUR, 2),
-        Policy::calendar_window("block-calendar", CalendarUnit::Day, 2),
+        Policy::calendar_window("block-calendar", CalendarUnit::Day, 2).zone(zone_before_noon()),
     ]
     .map(|policy| policy.block(&[2 * DAY, 10 * DAY]))
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use fastrand::Rng;
-use harness::{Clock, on_each_store, schedule::seed, uncached};
+use harness::{Clock, on_each_store, schedule::seed, uncached, zone_before_noon};
 use ratelimit_runtime::{CalendarUnit, Decision, Limiter, Override, Policy};
 use tokio::time::sleep;
 
@@ -95,8 +95,9 @@ async fn a_charge_of_another_plan_comes_back() {
                 }
             }
         }
-        let day = Policy::calendar_window("units", CalendarUnit::Day, 10);
-        let month = Policy::calendar_window("units", CalendarUnit::Month, 20);
+        let of =
+            |unit, units| Policy::calendar_window("units", unit, units).zone(zone_before_noon());
+        let (day, month) = (of(CalendarUnit::Day, 10), of(CalendarUnit::Month, 20));
         for (one, other) in [(day, month), (month, day)] {
             let charge = take(limiter, &one, "alice", 6).await;
             let own = take(limiter, &other, "alice", 2).await;
