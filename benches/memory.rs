@@ -101,7 +101,7 @@ fn main() {
             };
             contenders.retain(|(name, _)| is_wanted(name));
             if callers == 1_000_000 {
-                // The others would take as long again.
+                // Callers cost the same under the other limits.
                 let is_other = |name: &str| name.contains("counter") || name.contains("fixed");
                 contenders
                     .retain(|(name, _)| !is_other(name) && !name.starts_with("token_bucket 3"));

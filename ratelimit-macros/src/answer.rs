@@ -5,7 +5,7 @@
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{Expr, ExprClosure, Pat, ReturnType, Type, spanned::Spanned};
+use syn::{Expr, ExprClosure, Pat, ReturnType, spanned::Spanned};
 
 use crate::{args::Args, errors::Errors, function::Function, value::ungrouped};
 
@@ -86,12 +86,12 @@ impl Otherwise {
             }
             value => {
                 let value = function.localize(value);
-                // The compiler would warn that the `return` of a `panic!(..)` is unreachable.
-                if let Type::Never(_) = function.output() {
+                if function.never_returns() {
                     return quote!(#error #value);
                 }
-                // It does not see that of a branch. The user may forbid an `allow`.
-                quote!(#error return if false { #private::never() } else { #value })
+                // `return panic!(..)` warns of unreachable code, and the user may forbid an `allow`.
+                // In a branch it does not warn. In parentheses an `if` is no statement.
+                quote!(#error return if false { #private::never() } else { (#value) })
             }
         }
     }

@@ -10,7 +10,7 @@ use syn::{
     Path, PathArguments, ReturnType, Stmt, Type, TypeParamBound,
 };
 
-use crate::tokens::bound_names;
+use crate::tokens::{bound_names, contains};
 
 /// A body that ends in `Box::pin(async move { .. })`.
 pub(crate) struct Boxed {
@@ -72,6 +72,13 @@ impl Boxed {
             _ => Vec::new(),
         });
         names.flatten().collect()
+    }
+
+    /// Returns `true` if the body names the parameter, and the future does not bind it anew.
+    pub(crate) fn captures(&self, name: &Ident) -> bool {
+        let Self { before, future, .. } = self;
+        let body = quote!(#(#before)* #future);
+        contains(&body, &name.to_string()) && !self.parameters().contains(&name)
     }
 
     /// Returns the tokens with `self` under its name at the position of the prologue.

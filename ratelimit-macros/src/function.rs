@@ -169,9 +169,9 @@ impl Function {
                  and hand-written ones are: write `Result<.., RateLimitError>` in the signature",
             );
         }
-        if let Type::Never(never) = self.output() {
+        if self.never_returns() {
             errors.at(
-                never,
+                self.output(),
                 "`fallible` returns a `Result` of the written type, and Rust has none of `!`: write \
                  `-> std::convert::Infallible`, and leave the body as it is",
             );
@@ -180,9 +180,8 @@ impl Function {
 
     /// Changes the return type to `Result<Output, RateLimitError>`, for the argument `flag`.
     pub(crate) fn make_fallible(&mut self, flag: &Ident, krate: &Path) {
-        let returns = !matches!(self.output(), Type::Never(_));
         // Otherwise there is an error, and the signature stays for the function's callers.
-        if self.signature.asyncness.is_some() && returns {
+        if self.signature.asyncness.is_some() && !self.never_returns() {
             let output = &mut self.signature.output;
             self.fallible = Some(Fallible::new(output, flag, krate));
         }
@@ -258,6 +257,16 @@ impl Function {
             (_, ReturnType::Type(_, output)) => (**output).clone(),
             (_, ReturnType::Default) => parse_quote!(()),
         }
+    }
+
+    /// Returns `true` if the output is `!`.
+    pub(crate) fn never_returns(&self) -> bool {
+        matches!(return_type::ungrouped(&self.output()), Type::Never(_))
+    }
+
+    /// Returns `true` if a boxed future uses the parameter under the name that it has outside.
+    pub(crate) fn is_captured(&self, name: &Ident) -> bool {
+        matches!(&self.body, Some((_, Body::Boxed(boxed))) if boxed.captures(name))
     }
 
     /// Returns the spans of the first and the last token of the written output, or of the

@@ -73,7 +73,7 @@ fn error(result: &PathSegment) -> Option<&Type> {
 }
 
 /// Returns the type inside parentheses, and inside the invisible group of a macro's parameter.
-fn ungrouped(ty: &Type) -> &Type {
+pub(crate) fn ungrouped(ty: &Type) -> &Type {
     match ty {
         Type::Group(TypeGroup { elem, .. }) | Type::Paren(TypeParen { elem, .. }) => {
             ungrouped(elem)

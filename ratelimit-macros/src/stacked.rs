@@ -13,7 +13,7 @@ use syn::{
     spanned::Spanned,
 };
 
-use crate::{errors::Errors, function::Function, limit::LimitSpec};
+use crate::{errors::Errors, function::Function, limit::LimitSpec, tokens::contains};
 
 const ONE_NAME: &str = "two `#[rate_limit]` of one function would count under one name, and disturb \
     each other: for several periods of one caller, write one attribute with a \
@@ -49,15 +49,8 @@ pub(crate) fn callsite(attributes: &[LimitAttribute]) -> Ident {
     Ident::new(&name, Span::mixed_site())
 }
 
-fn contains(tokens: &TokenStream, name: &str) -> bool {
-    tokens.clone().into_iter().any(|token| match token {
-        TokenTree::Ident(ident) => ident == name,
-        TokenTree::Group(group) => contains(&group.stream(), name),
-        _ => false,
-    })
-}
-
-/// Returns the parameters of the function that the arguments name, also in a format string.
+/// Returns the parameters of the function that the arguments name, also in a format string. Those
+/// that a boxed future uses are left out: a borrow in it may come after a move out of it.
 pub(crate) fn named_parameters<'a>(
     attributes: &[LimitAttribute],
     function: &'a Function,
@@ -67,7 +60,8 @@ pub(crate) fn named_parameters<'a>(
     let words: HashSet<_> =
         texts.iter().flat_map(|text| text.split(|mark| !is_in_name(mark))).collect();
     let mut parameters = function.parameters();
-    parameters.retain(|it| words.contains(&*it.unraw().to_string()));
+    let is_named = |it: &Ident| words.contains(&*it.unraw().to_string());
+    parameters.retain(|it| is_named(it) && !function.is_captured(it));
     parameters
 }
 

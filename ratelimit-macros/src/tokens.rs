@@ -6,6 +6,15 @@ use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Pat, token::Brace};
 
+/// Returns `true` if the identifier is among the tokens.
+pub(crate) fn contains(tokens: &TokenStream, name: &str) -> bool {
+    tokens.clone().into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == name,
+        TokenTree::Group(group) => contains(&group.stream(), name),
+        _ => false,
+    })
+}
+
 /// Returns the names that the pattern binds.
 pub(crate) fn bound_names(pattern: &Pat) -> Vec<&Ident> {
     let inner: Vec<&Pat> = match pattern {

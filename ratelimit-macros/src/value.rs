@@ -128,7 +128,7 @@ pub(crate) fn units(name: &str, expr: Expr) -> syn::Result<Value> {
 }
 
 /// Parses a share: a string of percent, an integer literal or an expression. The string is what
-/// documents of overrides take: digits without a zero before them, and the sign.
+/// documents of overrides take: digits without a zero before them, and `%`.
 pub(crate) fn percent(name: &str, expr: Expr) -> syn::Result<Value> {
     let wrong = |at: &Lit| {
         let message = format!(

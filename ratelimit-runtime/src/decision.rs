@@ -165,7 +165,7 @@ impl Decision {
         Outcome { tier, decided_by, kind, ..admitted }
     }
 
-    /// Sets the permit that the call holds, if it holds one.
+    /// Returns the decision with the permit of its call, if that holds one.
     #[inline(always)]
     pub(crate) fn holding(self, permit: Option<Arc<dyn Permit>>) -> Self {
         Self { permit, ..self }

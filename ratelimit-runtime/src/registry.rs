@@ -251,8 +251,7 @@ impl RegisteredPolicy {
         self.name() == other.name()
             && if self.is_by_hand() || other.is_by_hand() {
                 let [own, other] = [self, other].map(|it| &it.policy);
-                let zones = [own, other].map(|it| it.get_zone().unwrap_or("UTC"));
-                own.state() != other.state() || zones[0] != zones[1]
+                own.state() != other.state() || own.zone_or_utc() != other.zone_or_utc()
             } else {
                 self.policy != other.policy || self.dynamic_args() != other.dynamic_args()
             }
@@ -324,8 +323,8 @@ impl fmt::Debug for RegisteredPolicy {
 ///
 /// A policy that is [checked by hand](RegisteredPolicy::is_by_hand) is in a pair if a caller has
 /// another history under it: a peek by another algorithm finds nothing. It is also in a pair if its
-/// time zone is another one: the windows of one history then end by either. It is known from its
-/// first check on.
+/// time zone is another one: the windows of one history then end by either. Such a policy is known
+/// from its first check on.
 ///
 /// They are also logged at `warn`: those of functions when a limiter is
 /// [installed](crate::install), those of checks by hand at the first check.

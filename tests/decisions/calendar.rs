@@ -350,3 +350,45 @@ async fn a_day_on_redis_has_the_units_of_a_plan_of_months() {
     limiter.check(PLANS.of("month"), "alice").cost(4).await.unwrap();
     assert_eq!(left_of_day(&limiter, 1, 1).await, 4);
 }
+
+/// The day starts at another hour of UTC once summer time is over, and lasts an hour longer.
+#[tokio::test(start_paused = true)]
+async fn a_day_has_the_units_of_a_plan_of_months_as_summer_time_ends() {
+    const LONDON: Plans = Plans::new(
+        "london",
+        "day",
+        Policy::calendar_window("", CalendarUnit::Day, 100).zone("Europe/London"),
+    )
+    .plan("month", Policy::calendar_window("", CalendarUnit::Month, 100).zone("Europe/London"));
+    let limiter = Limiter::in_memory();
+    let take = async |plan, units| {
+        limiter.check(LONDON.of(plan), "alice").cost(units).await.unwrap().remaining()
+    };
+    testing::isolated_with(limiter.clone(), async {
+        testing::at("2026-10-25T12:00:00Z");
+        take("month", 1).await;
+        assert_eq!(take("day", 1).await, 98);
+        tokio::time::advance(DAY).await;
+        take("month", 20).await;
+        assert_eq!(take("day", 1).await, 79);
+    })
+    .await;
+}
+
+/// A month has no nominal end at which the next one could start.
+#[tokio::test(start_paused = true)]
+async fn a_plan_of_months_starts_a_month_itself() {
+    let limiter = Limiter::in_memory();
+    testing::isolated_with(limiter.clone(), async {
+        testing::at("2026-01-28T12:00:00Z");
+        assert_eq!(left_of_day(&limiter, 1, 3).await, 6);
+        for units in [9, 8] {
+            tokio::time::advance(15 * DAY).await;
+            limiter.check(PLANS.of("day"), "alice").cost(units).await.unwrap();
+        }
+        tokio::time::advance(4 * DAY).await;
+        let decision = limiter.check(PLANS.of("month"), "alice").await.unwrap();
+        assert_eq!(decision.remaining(), 99);
+    })
+    .await;
+}

@@ -14,10 +14,11 @@
 -- Clients with different databases of zones name different ends. The window lasts until the last of these, and
 -- the next one counts from the first: units between both count in both.
 --
--- Invariant: a window that is not over counts every unit recorded since its start, under any policy.
+-- Invariant: a window that is not over counts every unit recorded since its start, under any policy. Others than its
+-- own count in the next month only once its own has decided.
 
 local KIND, PATTERN, LETTER, NUMBERS, ARGUMENTS = 'calendar window', '^m[%d ]+$', 'm', 7, 6
-local COUNTS_REFUSED = false
+local COUNTS_REFUSED, SHORTEST_MONTH = false, 28 * 86400000000
 
 local function decode(numbers, i)
   local since, start = numbers[i + 1], numbers[i + 2]
@@ -88,8 +89,8 @@ end
 -- another end became known, which a refused call writes too.
 local function advance(it, _, now, ARGV, first)
   local is_ahead, start, over = it.start > now, it.start, it.over
-  if now >= over then
-    -- Unless a client names the next window, it has the nominal length.
+  if now >= over and it.period < SHORTEST_MONTH then
+    -- Unless a client names the next day or week, it has the nominal length. A month has none.
     start = now - (now - over) % it.period
     over = start + it.period
   end

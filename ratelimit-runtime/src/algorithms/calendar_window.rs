@@ -18,7 +18,7 @@ use crate::{
 /// unit it goes on.
 ///
 /// Invariant: a window that is not over counts every unit recorded since its start, whichever
-/// policy decides.
+/// policy decides. Others than its own decide for the next month only once its own has.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct DatedWindow {
@@ -50,6 +50,9 @@ pub(crate) struct PackedDates {
 
 /// In microseconds.
 const DAY: u64 = 24 * 60 * 60 * 1_000_000;
+
+/// The length of a February, in microseconds.
+const SHORTEST_MONTH: u64 = 28 * DAY;
 
 impl DatedWindow {
     fn end(&self) -> Timestamp {
@@ -132,10 +135,12 @@ impl Count for DatedWindow {
     window_units!();
 
     /// Takes units that a call under another policy has taken. Of a window that is over, only its
-    /// own policy names the next one: until then that has the nominal length.
+    /// own policy names the next one. Until then that of a day or a week has the nominal length. A
+    /// month has none: the next one starts with the first call of its own policy.
     fn follow(&mut self, units: u32, charged: Option<Timestamp>) {
         let (period, end) = (self.period, self.end());
-        if let Some(now) = charged.filter(|now| end <= *now) {
+        let is_over = |now: &Timestamp| end <= *now && period.get() < SHORTEST_MONTH;
+        if let Some(now) = charged.filter(is_over) {
             let left_out = (now - end).get() / period.get();
             let start = end + Micros::new(left_out * period.get());
             let span = self.span.later(1 + left_out, period);

@@ -147,8 +147,8 @@ impl Call<'_> {
         if observe::is_observed() {
             return self.finish_observed(&answer.outcome(decided_by, at));
         }
-        // A refused one, too: while all calls are refused, the next sample would stay due, and each
-        // would be read.
+        // A refusal is a sample, too. Otherwise the next sample stays due while all calls are
+        // refused, and each is read.
         if is_sampled && let Some(counters) = self.counters {
             counters.sample(self.policy, 0, answer.numbers.remaining);
         }

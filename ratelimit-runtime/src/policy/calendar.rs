@@ -57,6 +57,11 @@ impl Policy {
         self.zone
     }
 
+    /// Returns the time zone of windows of the calendar.
+    pub(crate) fn zone_or_utc(&self) -> &'static str {
+        self.zone.unwrap_or("UTC")
+    }
+
     /// Returns the unit of a [`calendar_window`](Self::calendar_window).
     #[must_use]
     pub const fn calendar_unit(&self) -> Option<CalendarUnit> {

@@ -29,10 +29,12 @@ impl Span {
         Micros::new(u64::from(self.0 & Self::SECONDS_MASK) * SECOND)
     }
 
-    /// Returns the window that starts so many periods later, and is one period long.
+    /// Returns the window that starts `periods` periods later, and is one period long. It counts as
+    /// starting a quarter later still, as it does if summer time ends meanwhile: otherwise the
+    /// window of the calendar would be taken for the next one.
     #[expect(clippy::cast_possible_truncation, reason = "as in `new`")]
     pub(crate) fn later(self, periods: u64, period: Micros) -> Self {
-        let quarters = (self.0 >> 22).wrapping_add((periods * (period.get() / QUARTER)) as u32);
+        let quarters = (self.0 >> 22).wrapping_add((periods * (period.get() / QUARTER) + 1) as u32);
         Self(quarters << 22 | (period.get() / SECOND) as u32)
     }
 

@@ -95,8 +95,8 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
         push_tier: push_bucket,
     },
     Script {
-        text: Text::new(sources::CALENDAR_WINDOW[0], "7ac70cb3ea5f11f986314dd65f05676fb08b3473"),
-        gated: Text::new(sources::CALENDAR_WINDOW[1], "cf0785b3cc7bf62ff3385d0e989b45adaaacc0b4"),
+        text: Text::new(sources::CALENDAR_WINDOW[0], "5111eaaf92b1d56c4dac5f1ccdc4ecffde0d47d0"),
+        gated: Text::new(sources::CALENDAR_WINDOW[1], "2e542b5971cf95ff8fd4cc4c543064886734ff62"),
         lease: Text::new("", ""),
         push_tier: push_calendar_window,
     },

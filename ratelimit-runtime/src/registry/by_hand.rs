@@ -84,19 +84,19 @@ fn slots(fingerprint: u64) -> impl Iterator<Item = &'static OnceRef<'static, Che
     (first..first + PROBES).map(|slot| &SEEN[slot % SLOTS])
 }
 
-/// Returns a number that policies of one name have in common under which callers have one history
-/// in one time zone.
+/// Returns a number that is equal for policies of one name, kind of state and time zone.
 #[inline]
 fn fingerprint(policy: &Policy) -> u64 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let kind = policy.state() as u64 + 1;
-    let zone = if policy.is_calendar() { zone(policy) } else { 0 };
-    (policy.shown_name().hash() ^ zone ^ kind).wrapping_mul(ODD)
+    let zone = if policy.is_calendar() { hash_of_zone(policy) } else { 0 };
+    (policy.shown_name().hash() ^ kind).wrapping_mul(ODD) ^ zone
 }
 
-/// Returns a number of the time zone: apart, so that checks without one stay short.
+/// Returns a hash of the time zone. It is a function of its own, so that checks without one stay
+/// short.
 #[cold]
 #[inline(never)]
-fn zone(policy: &Policy) -> u64 {
-    policy.get_zone().map_or(0, PolicyName::hash_of)
+fn hash_of_zone(policy: &Policy) -> u64 {
+    PolicyName::hash_of(policy.zone_or_utc())
 }

@@ -33,7 +33,7 @@ pub(super) const FURTHER_TIERS: usize = 7;
 const PLACES: usize = 8;
 
 /// One of so many admitted calls is sampled.
-const SAMPLED_CALLS: u64 = 16;
+const CALLS_PER_SAMPLE: u64 = 16;
 
 /// The number of shares that a quota is divided into: see [`LimitCounters::used`].
 pub(super) const WHOLE: u32 = 1 << 16;
@@ -219,7 +219,7 @@ impl LimitCounters {
     #[cold]
     pub(crate) fn sample(&self, policy: &Policy, tier: u8, remaining: u32) {
         let counts = self.of_thread();
-        counts.next_sample.store(counts.admitted() + SAMPLED_CALLS, Ordering::Relaxed);
+        counts.next_sample.store(counts.admitted() + CALLS_PER_SAMPLE, Ordering::Relaxed);
         let quota = policy.quota_of(policy.tier_of(tier));
         let left = u64::from(remaining) * u64::from(WHOLE) / u64::from(quota.max(1));
         let used = WHOLE.saturating_sub(u32::try_from(left).unwrap_or(WHOLE));
@@ -275,9 +275,9 @@ mod tests {
     #[tokio::test]
     async fn a_refused_call_is_a_sample_too() {
         let limiter = Limiter::in_memory();
-        let threshold = u32::try_from(SAMPLED_CALLS).unwrap();
+        let threshold = u32::try_from(CALLS_PER_SAMPLE).unwrap();
         let policy = Policy::fixed_window("samples", Duration::from_secs(3_600), threshold);
-        for _ in 0..SAMPLED_CALLS {
+        for _ in 0..CALLS_PER_SAMPLE {
             limiter.check(&policy, "alice").await.unwrap();
         }
         let is_due = || counters_of(&policy).of_thread().is_sample_due();

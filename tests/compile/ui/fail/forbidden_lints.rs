@@ -1,4 +1,4 @@
-//! Wrong arguments are the only error where lints are forbidden. No parameter is unused that they name.
+//! Wrong arguments are the only error where lints are forbidden. Parameters that they name are not unused.
 #![forbid(unused_variables)]
 
 use std::pin::Pin;
@@ -17,6 +17,16 @@ fn boxed(id: u32, name: &str) -> Pin<Box<dyn Future<Output = Done>>> {
     let name = name.to_owned();
     Box::pin(async move {
         drop(name);
+        Ok(())
+    })
+}
+
+/// The future borrows none of the parameters that are words of the arguments, too.
+#[rate_limit(treshold = 1, key = id, name = "name")]
+fn words(id: u32, name: String, key: &str) -> Pin<Box<dyn Future<Output = Done> + Send>> {
+    let (moved, copied) = (name, key.len());
+    Box::pin(async move {
+        drop((id, moved, copied));
         Ok(())
     })
 }

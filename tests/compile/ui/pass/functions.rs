@@ -175,6 +175,17 @@ pub async fn serves() -> std::convert::Infallible {
     }
 }
 
+/// Values that begin as a statement does.
+#[rate_limit(otherwise = if n > 3 { 1 } else { 2 } + n)]
+pub async fn sum(n: u64) -> u64 {
+    n
+}
+
+#[rate_limit(otherwise = |_| match n { 0 => 1_u32, n => n } as u64)]
+pub async fn cast(n: u32) -> u64 {
+    n.into()
+}
+
 /// The value of a refused call becomes the return type.
 #[rate_limit(otherwise = Box::new("busy"))]
 pub async fn coerced() -> Box<dyn Display> {
