@@ -3,7 +3,7 @@
 //!
 //! Floor 4.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprClosure, Pat, ReturnType, spanned::Spanned};
 
@@ -90,10 +90,22 @@ impl Otherwise {
                     return quote!(#error #value);
                 }
                 // `return panic!(..)` warns of unreachable code, and the user may forbid an `allow`.
-                // In a branch it does not warn. In parentheses an `if` is no statement.
-                quote!(#error return if false { #private::never() } else { (#value) })
+                // In a branch it does not warn.
+                let value = if begins_as_statement(&value) { quote!((#value)) } else { value };
+                quote!(#error return if false { #private::never() } else { #value })
             }
         }
+    }
+}
+
+/// Returns `true` for `if a { b } else { c } + d` and its like, whose start is a statement in a block.
+fn begins_as_statement(value: &TokenStream) -> bool {
+    match value.clone().into_iter().next() {
+        Some(TokenTree::Group(group)) => group.delimiter() == Delimiter::Brace,
+        Some(TokenTree::Ident(word)) => {
+            ["if", "match", "unsafe", "loop", "while", "for"].iter().any(|it| word == it)
+        }
+        _ => false,
     }
 }
 

@@ -24,9 +24,10 @@ fn boxed(id: u32, name: &str) -> Pin<Box<dyn Future<Output = Done>>> {
 /// The future borrows none of the parameters that are words of the arguments, too.
 #[rate_limit(treshold = 1, key = id, name = "name")]
 fn words(id: u32, name: String, key: &str) -> Pin<Box<dyn Future<Output = Done> + Send>> {
-    let (moved, copied) = (name, key.len());
+    let moved = name;
+    let key = key.to_owned();
     Box::pin(async move {
-        drop((id, moved, copied));
+        drop((id, moved, key));
         Ok(())
     })
 }

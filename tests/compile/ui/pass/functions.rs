@@ -181,6 +181,7 @@ pub async fn sum(n: u64) -> u64 {
     n
 }
 
+/// The same with an error.
 #[rate_limit(otherwise = |_| match n { 0 => 1_u32, n => n } as u64)]
 pub async fn cast(n: u32) -> u64 {
     n.into()
