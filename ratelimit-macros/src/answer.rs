@@ -89,8 +89,8 @@ impl Otherwise {
                 if function.never_returns() {
                     return quote!(#error #value);
                 }
-                // `return panic!(..)` warns of unreachable code, and the user may forbid an `allow`.
-                // In a branch it does not warn.
+                // `return panic!(..)` warns of unreachable code, and the user may forbid an
+                // `allow`. In a branch it does not warn.
                 let value = if begins_as_statement(&value) { quote!((#value)) } else { value };
                 quote!(#error return if false { #private::never() } else { #value })
             }
@@ -98,7 +98,8 @@ impl Otherwise {
     }
 }
 
-/// Returns `true` for `if a { b } else { c } + d` and its like, whose start is a statement in a block.
+/// Returns `true` for `if a { b } else { c } + d` and its like, whose start is a statement in a
+/// block.
 fn begins_as_statement(value: &TokenStream) -> bool {
     match value.clone().into_iter().next() {
         Some(TokenTree::Group(group)) => group.delimiter() == Delimiter::Brace,

@@ -33,8 +33,8 @@ pub(crate) struct Deferred {
     pub(super) refusal: Result<Outcome, RateLimitError>,
 }
 
-/// The permit of a call. A function without a decision owns it in place: nobody clones it. Its future
-/// is some 90 bytes larger.
+/// The permit of a call. A function without a decision owns it in place: nobody clones it. Its
+/// future is some 90 bytes larger.
 pub(crate) enum CallPermit {
     Own(InMemory),
     Shared(Arc<dyn Permit>),
