@@ -182,9 +182,9 @@ pub async fn sum(n: u64) -> u64 {
 }
 
 /// The same with an error.
-#[rate_limit(otherwise = |_| match n { 0 => 1_u32, n => n } as u64)]
-pub async fn cast(n: u32) -> u64 {
-    n.into()
+#[rate_limit(otherwise = |_| match n { 0 => 1, n => n } * 2)]
+pub async fn product(n: u64) -> u64 {
+    n
 }
 
 /// The value of a refused call becomes the return type.
