@@ -120,7 +120,10 @@ pub(super) async fn guard(
         Err(failed) => failed.into_response(),
         Ok(NamedAccess { access: Access::Instead(response), .. }) => response,
         Ok(NamedAccess { access, viewer: name }) => {
-            let span = |operator: &Arc<str>| tracing::info_span!(target: TARGET, "rate limit page", operator = &**operator);
+            let span = |operator: &Arc<str>| {
+                let operator = &**operator;
+                tracing::info_span!(target: TARGET, "rate limit page", operator)
+            };
             let span = name.as_ref().map_or_else(Span::none, span);
             let mut request = Request::from_parts(parts, body);
             let may_act = matches!(access, Access::Act);

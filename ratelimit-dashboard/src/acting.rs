@@ -125,7 +125,9 @@ impl Acting {
             }
             here.remove(place.clone());
         }
-        tracing::info!(target: TARGET, policy, action, %source, "an operator acted on a rate limit");
+        tracing::info!(
+            target: TARGET, policy, action, %source, "an operator acted on a rate limit"
+        );
         Ok(())
     }
 

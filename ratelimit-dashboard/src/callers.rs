@@ -42,9 +42,14 @@ pub(super) enum CallerPart {
     },
 }
 
+/// Logs an action of an operator on a caller.
+fn log(policy: &str, action: &str, message: &str) {
+    tracing::info!(target: TARGET, policy, action, "{message}");
+}
+
 pub(super) async fn look_up(action: Action<LookupRequest>) -> Answer {
     let (known, caller) = named(&action).await?;
-    tracing::info!(target: TARGET, policy = known.name, action = "look up", "an operator looked up a caller");
+    log(known.name, "look up", "an operator looked up a caller");
     action.dashboard.quota(&known, caller).await
 }
 
@@ -52,7 +57,7 @@ pub(super) async fn reset(action: Action<LookupRequest>) -> Answer {
     let (known, caller) = named(&action).await?;
     let Action { dashboard, viewer, .. } = action;
     dashboard.limiter.reset(&known.policy, caller.clone()).await?;
-    tracing::info!(target: TARGET, policy = known.name, action = "reset", "an operator reset a caller");
+    log(known.name, "reset", "an operator reset a caller");
     dashboard.resets.record(&viewer, known.name);
     if known.values.is_none() {
         return Ok(reply(&json!({})));
