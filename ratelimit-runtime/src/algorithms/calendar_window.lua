@@ -14,8 +14,8 @@
 -- Clients with different databases of zones name different ends. The window lasts until the last of these, and
 -- the next one counts from the first: units between both count in both.
 --
--- Invariant: a window that is not over counts every unit recorded since its start, under any policy. Others than its
--- own count in the next month only once its own has decided.
+-- Invariant: a window that is not over counts every unit recorded since its start, under any policy. A month
+-- counts them from the first call of its own policy on.
 
 local KIND, PATTERN, LETTER, NUMBERS, ARGUMENTS = 'calendar window', '^m[%d ]+$', 'm', 7, 6
 local COUNTS_REFUSED, SHORTEST_MONTH = false, 28 * 86400000000

@@ -18,7 +18,7 @@ use crate::{
 /// unit it goes on.
 ///
 /// Invariant: a window that is not over counts every unit recorded since its start, whichever
-/// policy decides. Others than its own decide for the next month only once its own has.
+/// policy decides. A month counts them from the first call of its own policy on.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct DatedWindow {

@@ -95,8 +95,8 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
         push_tier: push_bucket,
     },
     Script {
-        text: Text::new(sources::CALENDAR_WINDOW[0], "5111eaaf92b1d56c4dac5f1ccdc4ecffde0d47d0"),
-        gated: Text::new(sources::CALENDAR_WINDOW[1], "2e542b5971cf95ff8fd4cc4c543064886734ff62"),
+        text: Text::new(sources::CALENDAR_WINDOW[0], "df75e8d456eaf62afbd3213600dae38481f072a0"),
+        gated: Text::new(sources::CALENDAR_WINDOW[1], "5dde1ef3fc4d67a9d06d0b365a9650fe159ebdb1"),
         lease: Text::new("", ""),
         push_tier: push_calendar_window,
     },
